@@ -1,0 +1,1 @@
+"""Model architectures, each a ForwardModel over the paged cache."""
