@@ -1,0 +1,84 @@
+"""A scheduled step becomes tensors, goes through the model, and comes back as logits.
+
+The runner owns the tensors of the cache. They are not cleared: memory that no block was written to is never touched, so a
+large cache costs nothing until it is used, and a model reads only slots that were written for the sequence it works on.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from agentrt.errors import ConfigError
+from agentrt.inference.config import EngineConfig
+from agentrt.inference.forward import ForwardBatch, ForwardModel, KVTensors, SequenceSlice
+from agentrt.inference.kv_cache import KVCache
+from agentrt.inference.scheduler import Step
+
+
+def allocate_cache(model: ForwardModel, config: EngineConfig) -> KVTensors:
+    """Return the tensors of the cache: of ``num_blocks`` blocks, or of as many as ``kv_cache_bytes`` holds.
+
+    Raises:
+        ConfigError: not even one fits, or there is not that much memory.
+    """
+    block_bytes = 2 * model.num_layers * config.block_size * model.num_kv_heads * model.head_dim * model.dtype.itemsize
+    num_blocks = config.num_blocks or config.kv_cache_bytes // block_bytes
+    if num_blocks == 0:
+        raise ConfigError(
+            f"kv_cache_bytes is {config.kv_cache_bytes}; one block of {config.block_size} tokens takes {block_bytes}"
+        )
+    shape = (2, model.num_layers, num_blocks, config.block_size, model.num_kv_heads, model.head_dim)
+    try:
+        tensors = torch.empty(shape, dtype=model.dtype)
+    except RuntimeError as error:
+        raise ConfigError(
+            f"there is no memory for a cache of {num_blocks} blocks of {block_bytes} bytes; lower kv_cache_bytes"
+        ) from error
+    return KVTensors(keys=tensors[0], values=tensors[1])
+
+
+class ModelRunner:
+    """Runs steps of one model over one cache: ``cache`` says which block is whose, ``kv`` holds what is in them."""
+
+    def __init__(self, model: ForwardModel, kv: KVTensors, cache: KVCache) -> None:
+        self.kv = kv
+        self._model = model
+        self._cache = cache
+
+    @torch.inference_mode()
+    def run(self, step: Step) -> torch.Tensor:
+        """Compute a step, writing the cache; returns logits [rows that need them, vocab_size], in the order of the
+        step."""
+        block_size = self._cache.block_size
+        token_ids: list[int] = []
+        positions: list[int] = []
+        slots: list[int] = []
+        sequences: list[SequenceSlice] = []
+        logits_rows: list[int] = []
+        for rows in step.rows:
+            request = rows.request
+            start, stop = request.num_computed_tokens, request.num_computed_tokens + rows.num_rows
+            table = self._cache.table(request.request_id)[: self._cache.blocks_for(stop)]
+            sequences.append(
+                SequenceSlice(
+                    first_row=len(token_ids),
+                    num_rows=rows.num_rows,
+                    num_computed=start,
+                    block_table=torch.tensor(table, dtype=torch.int64),
+                )
+            )
+            token_ids.extend(request.token_ids(start, stop))
+            positions.extend(range(start, stop))
+            slots.extend(
+                table[position // block_size] * block_size + position % block_size for position in range(start, stop)
+            )
+            if rows.needs_logits:
+                logits_rows.append(len(token_ids) - 1)
+        batch = ForwardBatch(
+            token_ids=torch.tensor(token_ids, dtype=torch.int64),
+            positions=torch.tensor(positions, dtype=torch.int64),
+            slots=torch.tensor(slots, dtype=torch.int64),
+            sequences=tuple(sequences),
+            logits_rows=torch.tensor(logits_rows, dtype=torch.int64),
+        )
+        return self._model.forward(batch, self.kv)
