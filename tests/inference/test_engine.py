@@ -7,13 +7,16 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 import pytest
+import tokenizers
 import torch
+from tokenizers import models
 
 from agentrt.errors import ConfigError, EngineError, PromptTooLongError, RequestError, TimeoutExpiredError
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.engine import Engine
 from agentrt.inference.output import Finished, Output, RequestFailed, TokenOutput
 from agentrt.inference.request import FinishReason, SamplingParams
+from agentrt.inference.tokenizer import Tokenizer, Vocabulary
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 from tests.support.told_models import RecitingModel
 
@@ -77,6 +80,16 @@ def test_the_token_that_ends_an_answer_has_no_text() -> None:
     assert (texts, finished.reason) == (["H", "i", ""], FinishReason.STOP)
 
 
+def test_a_token_of_plain_text_may_end_an_answer() -> None:
+    """A tokenizer whose end-of-text token is no control token: it ends the answer all the same, and is not shown."""
+    vocabulary = Vocabulary([bytes([byte]) for byte in range(128)], [], frozenset({ord(".")}))
+    tokenizer = Tokenizer(tokenizers.Tokenizer(models.BPE()), vocabulary)
+    engine = Engine(RecitingModel([*b"ab.c"], vocab_size=128), tokenizer, SMALL)
+    engine.add_request([0], SamplingParams(max_tokens=9))
+    (outputs,) = run(engine).values()
+    assert [output.text for output in outputs if isinstance(output, TokenOutput)] == ["a", "b", ""]
+
+
 def test_no_output_holds_half_a_character() -> None:
     """A character of four tokens appears with its fourth; a whole answer is the text exactly."""
     text = "é🙂 ok"
@@ -123,6 +136,7 @@ def test_logits_that_are_not_numbers_end_their_request_only(value: float, choice
     failed = outputs[sick][-1]
     assert isinstance(failed, RequestFailed)
     assert isinstance(failed.error, EngineError)
+    assert str(failed.error).startswith("the model's values")
     assert "not numbers" in str(failed.error)
     assert len(outputs[sick]) == (1 if choices else 2), "what came before it was delivered"
     assert [output.text for output in outputs[sound] if isinstance(output, TokenOutput)] == ["a"] * 5
@@ -353,3 +367,18 @@ def test_the_cache_takes_the_memory_it_is_given() -> None:
         Engine(tiny_model(), TOKENIZER, EngineConfig(kv_cache_bytes=block_bytes - 1))
     with pytest.raises(ConfigError, match="there is no memory for a cache of"):
         Engine(tiny_model(), TOKENIZER, EngineConfig(num_blocks=2**40))
+
+
+@pytest.mark.parametrize("sampling", [{}, {"temperature": 50.0, "seed": 4}, {"temperature": 0.1, "top_k": 1}])
+def test_a_log_probability_is_of_the_models_own_logits(sampling: dict[str, float]) -> None:
+    """Neither temperature nor cuts change what is reported: log-softmax of the raw logits over all tokens."""
+    engine = reciting_engine([*b"abcdefgh"])
+    engine.add_request([0], SamplingParams(max_tokens=8, **sampling))  # type: ignore[arg-type]
+    (outputs,) = run(engine).values()
+    norm = math.log(math.exp(9.0) + TOKENIZER.vocab_size - 1)
+    recited = []
+    for output, expected in zip(outputs, b"abcdefgh", strict=False):
+        assert isinstance(output, TokenOutput)
+        recited.append(output.token_id == expected)
+        assert output.logprob == pytest.approx((9.0 if recited[-1] else 0.0) - norm, abs=1e-5)
+    assert all(recited) == (sampling.get("temperature") != 50.0)

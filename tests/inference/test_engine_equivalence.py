@@ -14,11 +14,41 @@ from hypothesis import strategies as st
 
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.engine import Engine
+from agentrt.inference.forward import ForwardBatch, ForwardModel, KVTensors
+from agentrt.inference.models.llama import LlamaModel
 from agentrt.inference.output import Output, TokenOutput
 from agentrt.inference.request import SamplingParams
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 
-MODEL, TOKENIZER = tiny_model(max_context_tokens=64), tiny_tokenizer()
+
+class CheckedModel:
+    """The tiny model, which first looks whether each batch is what ForwardBatch promises."""
+
+    def __init__(self, model: LlamaModel) -> None:
+        self._model = model
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._model, name)
+
+    def forward(self, batch: ForwardBatch, kv: KVTensors) -> torch.Tensor:
+        rows = 0
+        for sequence in batch.sequences:
+            assert sequence.first_row == rows
+            rows += sequence.num_rows
+            positions = torch.arange(sequence.num_computed, sequence.num_computed + sequence.num_rows)
+            assert batch.positions[sequence.first_row : rows].equal(positions)
+            assert len(sequence.block_table) == -(-(int(positions[-1]) + 1) // kv.block_size)
+            blocks, offsets = sequence.block_table[positions // kv.block_size], positions % kv.block_size
+            assert batch.slots[sequence.first_row : rows].equal(blocks * kv.block_size + offsets)
+        assert len(batch.token_ids) == len(batch.positions) == len(batch.slots) == rows
+        assert len(set(batch.slots.tolist())) == rows, "two rows write one slot"
+        last_rows = {sequence.first_row + sequence.num_rows - 1 for sequence in batch.sequences}
+        assert set(batch.logits_rows.tolist()) <= last_rows
+        return self._model.forward(batch, kv)
+
+
+MODEL: ForwardModel = CheckedModel(tiny_model(max_context_tokens=64))  # type: ignore[assignment]
+TOKENIZER = tiny_tokenizer()
 
 
 @dataclass(frozen=True)
@@ -192,7 +222,6 @@ def test_the_real_model_answers_the_same_together_and_alone(model_path: Path) ->
     """Five prompts of different lengths at once, in chunks, with preemption: the greedy tokens of each alone."""
     from agentrt.inference.weights import load_model
 
-    torch.set_num_threads(2)
     loaded = load_model(model_path)
     texts = [
         "The capital of France is",

@@ -24,10 +24,12 @@ from agentrt.errors import (
     TimeoutExpiredError,
 )
 from agentrt.inference.async_engine import AsyncEngine
+from agentrt.inference.output import Finished, TokenOutput
+from agentrt.inference.request import FinishReason as EngineFinishReason
 from agentrt.inference.weights import load_model
 from agentrt.models.catalog import ModelSource, resolve
 from agentrt.models.download import Progress
-from agentrt.models.embedded import EmbeddedModel
+from agentrt.models.embedded import EmbeddedModel, _events
 from agentrt.models.model import ChatRequest, FinishEvent, Message, ModelEvent, Sampling, TokenEvent
 from tests.support.virtual_time import run_in_virtual_time
 
@@ -217,6 +219,36 @@ async def test_events_tell_all_of_an_answer(tiny_gguf: Path) -> None:
     assert finish.queue_s >= 0
     assert finish.prefill_s is not None
     assert finish.prefill_s > 0
+
+
+async def test_reused_tokens_are_told() -> None:
+    """How many prompt tokens were found in the cache, and how long the call waited, come from the engine as they are."""
+    finished = Finished(
+        EngineFinishReason.STOP,
+        num_prompt_tokens=40,
+        num_output_tokens=1,
+        num_cached_tokens=32,
+        num_preemptions=1,
+        queue_s=0.25,
+        prefill_s=0.5,
+    )
+
+    async def outputs() -> AsyncIterator[TokenOutput]:
+        yield TokenOutput(1, 7, "x", -0.5, time_ns=9, finished=finished)
+
+    assert [event async for event in _events(outputs())] == [
+        TokenEvent("x", 9, 7, -0.5),
+        FinishEvent("stop", 40, 1, num_cached_tokens=32, queue_s=0.25, prefill_s=0.5),
+    ]
+
+
+async def test_settings_reach_the_engine(tiny_gguf: Path) -> None:
+    """Threads and memory of the cache are those of the configuration."""
+    config = RuntimeConfig(engine_threads=2, kv_cache_bytes=2**21)
+    async with embedded(Shelf(tiny_gguf).source(), config) as model:
+        await answer(model, request())
+        settings = engine_of(model)._engine.config
+        assert (settings.num_threads, settings.kv_cache_bytes) == (2, 2**21)
 
 
 async def test_every_way_to_end_is_told(tiny_gguf: Path) -> None:
