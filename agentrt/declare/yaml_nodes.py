@@ -1,26 +1,23 @@
 """YAML as nodes that know where they stand: every key and value with its line and column.
 
 Only what a DAG file needs is taken from YAML 1.2: mappings with text keys, lists, texts, numbers, booleans and null. Tags,
-merge keys and several documents are refused with their place. ruamel.yaml reads the file into events; they are put
-together here, without recursion, so that depth and size are bounded while reading. An alias stands for the node itself
-and counts as many values as that has, so a small file cannot grow into a large value.
+merge keys and several documents are refused with their place. Events come from ``yaml_events``; they are put together
+here, without recursion, so that depth and size are bounded while reading. An alias stands for the node itself and counts
+as many values and characters as that has, so a small file cannot grow into a large value, nor into much to be parsed.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from agentrt.declare.codes import Code, diagnose
 from agentrt.declare.limits import MAX_DIAGNOSTICS, MAX_FILE_BYTES, MAX_YAML_DEPTH, MAX_YAML_NODES
 from agentrt.declare.origin import Origin
+from agentrt.declare.yaml_events import decode, failure, lines_of, read_events
 from agentrt.declare.yaml_scalars import plain_scalar
 from agentrt.errors import DeclarationError, Diagnostic, Place
-
-if TYPE_CHECKING:
-    from ruamel.yaml.error import MarkedYAMLError
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +29,8 @@ class Node:
     origin: Origin
     size: int = 1
     """How many values it is made of, itself included."""
+    num_chars: int = 0
+    """How many characters its keys and texts have, all together."""
 
     @property
     def kind(self) -> str:
@@ -83,59 +82,13 @@ def read_yaml(data: bytes, file: str) -> tuple[Node, list[Diagnostic]]:
     Raises:
         DeclarationError: there is nothing to go on with: too large, not UTF-8, not YAML, empty.
     """
-    text = _decode(data, file)
-    composer = _Composer(file, re.split(r"\r\n|\r|\n", text))
-    for event in _events(text, file):
+    text = decode(data, file)
+    composer = _Composer(file, lines_of(text))
+    for event in read_events(text, file):
         composer.take(event)
     if composer.root is None:
-        raise _failure(Code.EMPTY_FILE, "the file is empty", Place(file, 1), hint="a DAG file begins with 'name:'")
+        raise failure(Code.EMPTY_FILE, "the file is empty", Place(file, 1), hint="a DAG file begins with 'name:'")
     return composer.root, composer.diagnostics
-
-
-def _decode(data: bytes, file: str) -> str:
-    if len(data) > MAX_FILE_BYTES:
-        message = f"the file has {len(data):,} bytes; a DAG file may have {MAX_FILE_BYTES:,}"
-        raise _failure(Code.FILE_TOO_LARGE, message, Place(file), hint="keep data in files of its own")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        place = Place(file, before.count(b"\n") + 1, error.start - (before.rfind(b"\n") + 1) + 1)
-        message = f"byte 0x{data[error.start]:02x} at offset {error.start} is not UTF-8"
-        raise _failure(Code.NOT_UTF8, message, place, hint="save the file as UTF-8") from None
-
-
-def _events(text: str, file: str) -> Iterator[Any]:
-    from ruamel.yaml import YAML
-    from ruamel.yaml.error import MarkedYAMLError, YAMLError
-
-    try:
-        yield from YAML(typ="safe", pure=True).parse(text)
-    except MarkedYAMLError as error:
-        raise _syntax_error(error, file) from None
-    except YAMLError as error:
-        # A character that YAML does not allow: the error is not marked, but knows its position.
-        position = getattr(error, "position", None)
-        place = Place(file, text.count("\n", 0, position) + 1) if isinstance(position, int) else Place(file)
-        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise _failure(Code.YAML_SYNTAX, f"this is not YAML: {first}", place) from None
-    except Exception as error:
-        # ruamel.yaml has corners where malformed input ends in a plain Python error.
-        raise _failure(Code.YAML_SYNTAX, f"this is not YAML ({type(error).__name__})", Place(file)) from None
-
-
-def _syntax_error(error: MarkedYAMLError, file: str) -> DeclarationError:
-    mark = error.problem_mark or error.context_mark
-    place = Place(file, mark.line + 1, mark.column + 1) if mark else Place(file)
-    problem = (error.problem or error.context or "malformed").strip()
-    hint = "indent with spaces" if "\\t" in problem or "\t" in problem else None
-    if "mapping values are not allowed" in problem:
-        hint = "a text with ': ' in it needs quotes"
-    return _failure(Code.YAML_SYNTAX, f"this is not YAML: {problem}", place, hint=hint)
-
-
-def _failure(code: Code, message: str, place: Place, *, hint: str | None = None) -> DeclarationError:
-    return DeclarationError([diagnose(code, message, place, hint=hint)])
 
 
 @dataclass(slots=True)
@@ -146,6 +99,7 @@ class _Open:
     place: Place
     anchor: str | None
     size: int = 1
+    num_chars: int = 0
     key: tuple[str | None, Place] | None = None
     """In a mapping, the key whose value comes next; its name is None where the pair is left out."""
 
@@ -167,30 +121,50 @@ class _Composer:
     """Nodes with an anchor; None while the node is still open."""
 
     def take(self, event: Any) -> None:
-        place = Place(self.file, event.start_mark.line + 1, event.start_mark.column + 1)
         match type(event).__name__:
             case "ScalarEvent":
-                self._check_tag(event, place)
-                if self._stack and self._stack[-1].awaits_key:
-                    self._take_key(event.value, place, is_plain=event.style is None)
-                elif event.style is None and event.tag is None:
-                    self._add(Node(plain_scalar(event.value), place, Origin(place)), place, event.anchor)
-                else:
-                    self._add(Node(event.value, place, self._origin(event.style, place)), place, event.anchor)
-            case "AliasEvent":
-                self._add(self._anchored_node(event.anchor, place), place, None)
-            case "MappingStartEvent" | "SequenceStartEvent" as kind:
-                self._check_tag(event, place)
-                if len(self._stack) >= MAX_YAML_DEPTH:
-                    raise _failure(Code.TOO_DEEP, f"nested deeper than {MAX_YAML_DEPTH} levels", place)
-                if event.anchor is not None:
-                    self._anchors[event.anchor] = None
-                self._stack.append(_Open({} if kind == "MappingStartEvent" else [], place, event.anchor))
+                self._take_scalar(event, self._place(event))
+            case "MappingStartEvent":
+                self._open({}, event, self._place(event))
+            case "SequenceStartEvent":
+                self._open([], event, self._place(event))
             case "MappingEndEvent" | "SequenceEndEvent":
                 ended = self._stack.pop()
-                self._add(Node(ended.value, ended.place, Origin(ended.place), ended.size), ended.place, ended.anchor)
+                place, origin = ended.place, Origin(ended.place)
+                self._add(Node(ended.value, place, origin, ended.size, ended.num_chars), place, ended.anchor)
+            case "AliasEvent":
+                place = self._place(event)
+                self._add(self._anchored_node(event.anchor, place), place, None)
             case "DocumentStartEvent" if self.root is not None:
-                raise _failure(Code.YAML_FEATURE, "a DAG file holds one document", place, hint="remove the line '---'")
+                hint = "remove the line '---'"
+                raise failure(Code.YAML_FEATURE, "a DAG file holds one document", self._place(event), hint=hint)
+
+    def _place(self, event: Any) -> Place:
+        mark = event.start_mark
+        return Place(self.file, mark.line + 1, mark.column + 1)
+
+    def _take_scalar(self, event: Any, place: Place) -> None:
+        if event.tag is not None:
+            self._check_tag(event.tag, place)
+        if event.style or event.tag is not None:
+            node = Node(event.value, place, self._origin(event.style, place), 1, len(event.value))
+        else:
+            node = Node(plain_scalar(event.value), place, Origin(place), 1, len(event.value))
+        if self._stack and self._stack[-1].awaits_key:
+            if event.anchor is not None:
+                self._anchors[event.anchor] = node
+            self._take_key(event.value, place, is_plain=not event.style)
+        else:
+            self._add(node, place, event.anchor)
+
+    def _open(self, value: dict[str, Entry] | list[Node], event: Any, place: Place) -> None:
+        if event.tag is not None:
+            self._check_tag(event.tag, place)
+        if len(self._stack) >= MAX_YAML_DEPTH:
+            raise failure(Code.TOO_DEEP, f"nested deeper than {MAX_YAML_DEPTH} levels", place)
+        if event.anchor is not None:
+            self._anchors[event.anchor] = None
+        self._stack.append(_Open(value, place, event.anchor))
 
     def _add(self, node: Node, place: Place, anchor: str | None) -> None:
         """Put a node that is complete where it belongs; ``place`` is where it, or an alias to it, stands."""
@@ -201,9 +175,13 @@ class _Composer:
             return
         parent = self._stack[-1]
         parent.size += node.size
+        parent.num_chars += node.num_chars
         if parent.size > MAX_YAML_NODES:
             message = f"more than {MAX_YAML_NODES:,} values, aliases counted as often as they are used"
-            raise _failure(Code.FILE_TOO_LARGE, message, place)
+            raise failure(Code.FILE_TOO_LARGE, message, place)
+        if parent.num_chars > MAX_FILE_BYTES:
+            message = f"more than {MAX_FILE_BYTES:,} characters, aliases counted as often as they are used"
+            raise failure(Code.FILE_TOO_LARGE, message, place)
         if isinstance(parent.value, list):
             parent.value.append(node)
         elif parent.key is None:
@@ -217,6 +195,7 @@ class _Composer:
     def _take_key(self, name: str, place: Place, *, is_plain: bool) -> None:
         parent = self._stack[-1]
         assert isinstance(parent.value, dict)
+        parent.num_chars += len(name)
         parent.key = (None, place)
         if name == "<<" and is_plain:
             self._note(Code.YAML_FEATURE, "merge keys ('<<') are not used in DAG files", place)
@@ -229,15 +208,15 @@ class _Composer:
     def _anchored_node(self, anchor: str, place: Place) -> Node:
         if anchor not in self._anchors:
             message = f"there is no anchor {anchor!r:.80} before this alias"
-            raise _failure(Code.YAML_SYNTAX, message, place, hint="a text that begins with '*' needs quotes")
+            raise failure(Code.YAML_SYNTAX, message, place, hint="a text that begins with '*' needs quotes")
         node = self._anchors[anchor]
         if node is None:
-            raise _failure(Code.YAML_FEATURE, "this alias stands for something it is itself a part of", place)
+            raise failure(Code.YAML_FEATURE, "this alias stands for something it is itself a part of", place)
         return node
 
-    def _check_tag(self, event: Any, place: Place) -> None:
-        if event.tag not in (None, "!", "tag:yaml.org,2002:str"):
-            shown = str(event.tag).removeprefix("tag:yaml.org,2002:")
+    def _check_tag(self, tag: str, place: Place) -> None:
+        if tag not in ("!", "tag:yaml.org,2002:str"):
+            shown = tag.removeprefix("tag:yaml.org,2002:")
             self._note(Code.YAML_FEATURE, f"the tag {shown!r:.80} is not used in DAG files", place)
 
     def _origin(self, style: str | None, place: Place) -> Origin:
