@@ -19,23 +19,30 @@ from typing import TYPE_CHECKING, Any
 from agentrt import errors
 
 if TYPE_CHECKING:
-    from agentrt.compile.check import check
+    from agentrt.compile.check import check, check_file
+    from agentrt.compile.inputs import bind_inputs
     from agentrt.compile.plan import Plan, plan
     from agentrt.config import RuntimeConfig
-    from agentrt.declare.action import (
-        Action,
-        ActionOptions,
-        ActionType,
+    from agentrt.declare.action import Action, ActionOptions, ActionType
+    from agentrt.declare.agent import Agent, ModelRef
+    from agentrt.declare.call import Fallback
+    from agentrt.declare.dag import Dag, Edge, Input, Slo, StateField
+    from agentrt.declare.dag_file import load_dag_file, parse_dag
+    from agentrt.declare.functions import action
+    from agentrt.declare.policy import (
+        CacheTier,
         Effects,
+        ForEach,
+        Join,
+        JoinKind,
         LatencyPrior,
+        OnItemError,
+        Reducer,
         RetryCause,
         RetryPolicy,
     )
-    from agentrt.declare.agent import Agent, ModelRef
-    from agentrt.declare.dag import Dag, Input, Slo
-    from agentrt.declare.dag_file import load_dag_file, parse_dag
-    from agentrt.declare.functions import action
     from agentrt.models.model import ChatRequest, FinishEvent, Message, Model, ModelEvent, Sampling, TokenEvent
+    from agentrt.run.attempt import Approval, ApprovalRequest
     from agentrt.run.events import (
         ActionFinished,
         ActionResult,
@@ -66,17 +73,27 @@ __all__ = [
     "ActionToken",
     "ActionType",
     "Agent",
+    "Approval",
+    "ApprovalRequest",
+    "CacheTier",
     "ChatRequest",
     "Dag",
+    "Edge",
     "Effects",
+    "Fallback",
     "FinishEvent",
+    "ForEach",
     "Input",
+    "Join",
+    "JoinKind",
     "LatencyPrior",
     "Message",
     "Model",
     "ModelEvent",
     "ModelRef",
+    "OnItemError",
     "Plan",
+    "Reducer",
     "RetryCause",
     "RetryPolicy",
     "RunEvent",
@@ -89,12 +106,15 @@ __all__ = [
     "RuntimeConfig",
     "Sampling",
     "Slo",
+    "StateField",
     "TokenEvent",
     "Tool",
     "ToolContext",
     "ToolRegistry",
     "action",
+    "bind_inputs",
     "check",
+    "check_file",
     "errors",
     "load_dag_file",
     "parse_dag",
@@ -103,15 +123,29 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    **dict.fromkeys(("check",), "compile.check"),
+    **dict.fromkeys(("check", "check_file"), "compile.check"),
+    **dict.fromkeys(("bind_inputs",), "compile.inputs"),
     **dict.fromkeys(("Plan", "plan"), "compile.plan"),
     **dict.fromkeys(("RuntimeConfig",), "config"),
+    **dict.fromkeys(("Action", "ActionOptions", "ActionType"), "declare.action"),
+    **dict.fromkeys(("Fallback",), "declare.call"),
     **dict.fromkeys(
-        ("Action", "ActionOptions", "ActionType", "Effects", "LatencyPrior", "RetryCause", "RetryPolicy"),
-        "declare.action",
+        (
+            "CacheTier",
+            "Effects",
+            "ForEach",
+            "Join",
+            "JoinKind",
+            "LatencyPrior",
+            "OnItemError",
+            "Reducer",
+            "RetryCause",
+            "RetryPolicy",
+        ),
+        "declare.policy",
     ),
     **dict.fromkeys(("Agent", "ModelRef"), "declare.agent"),
-    **dict.fromkeys(("Dag", "Input", "Slo"), "declare.dag"),
+    **dict.fromkeys(("Dag", "Edge", "Input", "Slo", "StateField"), "declare.dag"),
     **dict.fromkeys(("load_dag_file", "parse_dag"), "declare.dag_file"),
     **dict.fromkeys(("action",), "declare.functions"),
     **dict.fromkeys(
@@ -132,6 +166,7 @@ _MODULE_OF = {
         ),
         "run.events",
     ),
+    **dict.fromkeys(("Approval", "ApprovalRequest"), "run.attempt"),
     **dict.fromkeys(("ActionState",), "run.state"),
     **dict.fromkeys(("RunStream", "Runtime"), "run.wiring"),
     **dict.fromkeys(("ToolRegistry",), "tools.registry"),

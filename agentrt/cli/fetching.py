@@ -12,7 +12,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from agentrt.cli.printable import one_line, seconds
 from agentrt.config import RuntimeConfig
-from agentrt.declare.action import LlmCall
+from agentrt.declare.call import LlmCall
 from agentrt.declare.dag import Dag
 from agentrt.models.catalog import ModelSource, resolve
 from agentrt.models.download import Progress as Report
@@ -25,15 +25,17 @@ def fetch_models(dag: Dag, config: RuntimeConfig, console: Console | None) -> No
         UnknownModelError: an agent names a model that nothing answers to.
         DownloadError: a file could not be fetched.
     """
-    agents = {action.call.agent for action in dag.actions.values() if isinstance(action.call, LlmCall)}
-    names: dict[str, None] = {}
-    for agent in (agent for name, agent in dag.agents.items() if name in agents):
-        if agent.model is None:
-            names[config.model] = None
-        elif agent.model.endpoint is None:
-            names[agent.model.name] = None
+    wanted: dict[tuple[str, Path | None], None] = {}
+    for each in dag.with_inner():
+        calls = (call for action in each.actions.values() for call in action.calls)
+        agents = {call.agent for call in calls if isinstance(call, LlmCall)}
+        for agent in (agent for name, agent in each.agents.items() if name in agents):
+            if agent.model is None:
+                wanted[config.model, each.base_dir] = None
+            elif agent.model.endpoint is None:
+                wanted[agent.model.name, each.base_dir] = None
     # Every name is looked at before the first byte is fetched.
-    for source in [resolve(name, config, dag.base_dir) for name in names]:
+    for source in [resolve(name, config, base_dir) for name, base_dir in wanted]:
         fetch(source, console)
 
 

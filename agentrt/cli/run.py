@@ -39,10 +39,12 @@ def run(
     trace: Annotated[
         bool | None, typer.Option("--trace/--no-trace", help="Record the run (default), or leave no trace of it.")
     ] = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Approve whatever a Dag asks a person for.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no times.")] = False,
     debug: DebugOption = False,
 ) -> None:
     """Run a Dag: outputs go to stdout, progress and times to stderr."""
+    from agentrt.cli.approval import approver
     from agentrt.cli.fetching import fetch_models
     from agentrt.cli.inputs import given_inputs
     from agentrt.cli.run_to_end import Presentation, run_to_end
@@ -64,10 +66,10 @@ def run(
         dag = _with_model(dag)
     given = given_inputs(inputs or [], input_file)
     bound = bind_inputs(dag, given, coerce_text=True)
-    planned = plan(dag, registry)
+    planned = plan(dag, registry, known_inputs=bound)
     fetch_models(dag, config, None if quiet else stderr_console())
     code = run_to_end(
-        Runtime(config, tools=own_tools),
+        Runtime(config, tools=own_tools, approver=approver(approve_all=yes)),
         planned,
         # Defaults are left to the Runtime, which binds again.
         {name: bound[name] for name in given},
@@ -99,10 +101,25 @@ def _seconds(text: str) -> float:
 
 
 def _with_model(dag: Dag) -> Dag:
-    """Return the Dag with no model of its own, so that the configured one serves every agent."""
+    """Return the Dag, and those inside it, with no model of their own, so that the configured one serves every agent."""
     from dataclasses import replace
 
-    return replace(dag, agents={name: replace(agent, model=None) for name, agent in dag.agents.items()})
+    from agentrt.declare.call import Call, DagCall, Fallback
+
+    def changed(call: Call) -> Call:
+        return replace(call, dag=_with_model(call.dag)) if isinstance(call, DagCall) else call
+
+    def fallback_of(fallback: Fallback | None) -> Fallback | None:
+        return fallback if fallback is None or fallback.call is None else Fallback(call=changed(fallback.call))
+
+    return replace(
+        dag,
+        agents={name: replace(agent, model=None) for name, agent in dag.agents.items()},
+        actions={
+            name: replace(action, call=changed(action.call), fallback=fallback_of(action.fallback))
+            for name, action in dag.actions.items()
+        },
+    )
 
 
 def _absolute(model: str) -> str:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from agentrt.declare.call import Call, DagCall, Fallback, FunctionCall, HumanCall, LlmCall, ToolCall
 from agentrt.declare.codes import Code, diagnose
 from agentrt.declare.guard import Guard
+from agentrt.declare.json_schema import schema_problem
 from agentrt.declare.origin import Origin, place_of_caller
 from agentrt.declare.parameters import parameter_problems
+from agentrt.declare.policy import ALL, CacheTier, Effects, ForEach, Join, LatencyPrior, RetryPolicy
 from agentrt.declare.template import Reference, Template, ValueTemplate
 from agentrt.errors import DeclarationError, Place
+
+if TYPE_CHECKING:
+    from agentrt.declare.dag import Dag
 
 
 class ActionType(enum.StrEnum):
@@ -26,89 +32,13 @@ class ActionType(enum.StrEnum):
     FORMAT = "format"
     VALIDATE = "validate"
     FUNCTION = "function"
-
-
-class Effects(enum.StrEnum):
-    """What running an action twice would do to the world."""
-
-    NONE = "none"
-    IDEMPOTENT = "idempotent"
-    WRITE = "write"
-
-
-class RetryCause(enum.StrEnum):
-    """The kinds of failure an action may be tried again on."""
-
-    CONNECTION = "connection"
-    """No connection, or it broke before or during the answer."""
-    TIMEOUT = "timeout"
-    """The action's own timeout passed."""
-    OVERLOADED = "overloaded"
-    """The endpoint answered 429 or 503."""
-    ERROR = "error"
-    """Any failure at all."""
+    DAG = "dag"
+    AGENT = "agent"
+    HUMAN = "human"
 
 
 DEFAULT_AGENT = "default"
 """Name of the agent of a Dag that declares none; in a Dag with one agent it stands for that one."""
-
-DEFAULT_RETRY_CAUSES = frozenset({RetryCause.CONNECTION, RetryCause.TIMEOUT, RetryCause.OVERLOADED})
-
-
-@dataclass(frozen=True, slots=True)
-class RetryPolicy:
-    """How often and on what an action is tried again.
-
-    ``attempts`` counts the first try. Waits grow from ``backoff_s`` by a factor of two up to ``max_backoff_s``, with
-    full jitter. ``on`` names kinds of failure (see ``RetryCause``).
-    """
-
-    attempts: int = 3
-    on: frozenset[RetryCause] = DEFAULT_RETRY_CAUSES
-    backoff_s: float = 0.2
-    max_backoff_s: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class LatencyPrior:
-    """What the author expects this action to take, in seconds, before anything was measured."""
-
-    p50_s: float
-    p99_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class LlmCall:
-    """Ask the agent's model; the output is the text of the answer."""
-
-    agent: str
-    prompt: Template
-    choices: tuple[str, ...] = ()
-    """When not empty, the answer is exactly one of these."""
-    parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Sampling parameters: ``max_tokens``, ``temperature``, ``top_k``, ``top_p``, ``seed``, ``stop``."""
-
-
-@dataclass(frozen=True, slots=True)
-class ToolCall:
-    """Call a registered tool; the output is what it returns."""
-
-    tool: str
-    arguments: ValueTemplate
-
-
-@dataclass(frozen=True, slots=True)
-class FunctionCall:
-    """Call a Python function; the output is what it returns. Only a Dag declared in Python has these."""
-
-    function: Callable[..., Any]
-    arguments: Mapping[str, Reference]
-    """Parameter name -> the input or action output it stands for."""
-    converters: Mapping[str, Callable[[Any], Any]] = field(default_factory=dict)
-    """Turn an input from its JSON form into what the function's annotation says (a dataclass, a date)."""
-
-
-Call = LlmCall | ToolCall | FunctionCall
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +53,14 @@ class ActionOptions:
     latency: LatencyPrior | None = None
     effects: Effects | None = None
     type: ActionType | None = None
+    join: Join = ALL
+    optional: bool = False
+    fallback: Fallback | None = None
+    for_each: ForEach | None = None
+    writes: Mapping[str, str] = field(default_factory=dict)
+    """State field -> a template of what is written to it once the action has succeeded."""
+    ignore: Mapping[str, str] = field(default_factory=dict)
+    """Code of a warning -> why it does not matter here."""
 
     def action(self, name: str, default_type: ActionType, call: Call, place: Place | None) -> Action:
         """Make an Action with these options.
@@ -140,6 +78,12 @@ class ActionOptions:
             retry=self.retry,
             latency=self.latency,
             effects=self.effects,
+            join=self.join,
+            optional=self.optional,
+            fallback=self.fallback,
+            for_each=self.for_each,
+            writes={field: ValueTemplate.parse(template) for field, template in self.writes.items()},
+            ignore=self.ignore,
             place=place,
         )
 
@@ -148,8 +92,8 @@ class ActionOptions:
 class Action:
     """One step of a Dag.
 
-    What an action waits for is ``dependencies``: every action its call or guard refers to, and those in ``needs``,
-    which are for order alone.
+    What an action waits for is ``dependencies``: every action that its templates and its guard refer to, and those in
+    ``needs``, which are for order alone; edges that the Dag lists come on top.
     """
 
     name: str
@@ -162,9 +106,27 @@ class Action:
     latency: LatencyPrior | None = None
     effects: Effects | None = None
     """None: as the tool declares; an llm call has none."""
+    join: Join = ALL
+    optional: bool = False
+    """Others do without it: where it fails or is skipped, its output is null and nobody else is stopped or skipped."""
+    fallback: Fallback | None = None
+    for_each: ForEach | None = None
+    writes: Mapping[str, ValueTemplate] = field(default_factory=dict)
+    cache: CacheTier | None = None
+    ignore: Mapping[str, str] = field(default_factory=dict)
+    """Code of a warning -> why it does not matter here."""
     place: Place | None = field(default=None, compare=False)
     key_places: Mapping[str, Place] = field(default_factory=dict, compare=False, repr=False)
     """Where the values of its keys stand in a DAG file, such as ``timeout``; ``needs.NAME`` for each name it needs."""
+    references: frozenset[Reference] = field(init=False, compare=False, repr=False)
+    """Everything it reads. What it writes to the state may be made of its own output."""
+
+    def __post_init__(self) -> None:
+        read = frozenset().union(*(reader.references for reader in self._readers))
+        if self.writes:
+            own = frozenset().union(*(template.references for template in self.writes.values()))
+            read -= {r for r in own if r.kind == "actions" and r.name == self.name and r not in self.call.references}
+        object.__setattr__(self, "references", read)
 
     @classmethod
     def llm(
@@ -174,12 +136,14 @@ class Action:
         *,
         agent: str = DEFAULT_AGENT,
         choices: Iterable[str] = (),
+        output_schema: Mapping[str, Any] | None = None,
         options: ActionOptions | None = None,
         **parameters: Any,
     ) -> Action:
         """Make an action that asks an agent's model; ``parameters`` are sampling parameters (``max_tokens``, ...).
 
-        Without ``agent`` it asks the only agent of its Dag.
+        Without ``agent`` it asks the only agent of its Dag. With ``output_schema``, a JSON Schema, the answer is read as
+        JSON and must fit it.
 
         Raises:
             DeclarationError: the prompt, the choices or a parameter is wrong; tells everything that is.
@@ -192,9 +156,13 @@ class Action:
         choices = tuple(choices)
         if len(set(choices)) < len(choices) or not all(isinstance(choice, str) and choice for choice in choices):
             problems.append(diagnose(Code.BAD_VALUE, f"action {name!r}: choices must be different texts", place))
+        if output_schema is not None and (problem := schema_problem(output_schema)) is not None:
+            problems.append(diagnose(Code.BAD_SCHEMA, f"action {name!r}: output_schema: {problem}", place))
+        if output_schema is not None and choices:
+            problems.append(diagnose(Code.CONFLICTING_KEYS, f"action {name!r} has choices and an output_schema", place))
         if problems:
             raise DeclarationError(problems)
-        call = LlmCall(agent, Template.parse(prompt, Origin(place)), choices, parameters)
+        call = LlmCall(agent, Template.parse(prompt, Origin(place)), choices, parameters, output_schema)
         return (options or ActionOptions()).action(name, ActionType.LLM, call, place)
 
     @classmethod
@@ -208,17 +176,46 @@ class Action:
         call = ToolCall(tool, ValueTemplate.parse(arguments))
         return (options or ActionOptions()).action(name, ActionType.TOOL, call, place)
 
+    @classmethod
+    def dag(cls, name: str, dag: Dag, *, options: ActionOptions | None = None, **arguments: Any) -> Action:
+        """Make an action that runs another Dag with ``arguments`` as its inputs; its output is a mapping of the outputs.
+
+        Raises:
+            DeclarationError: an argument cannot be read.
+        """
+        place = place_of_caller()
+        return (options or ActionOptions()).action(
+            name, ActionType.DAG, DagCall(dag, ValueTemplate.parse(arguments)), place
+        )
+
+    @classmethod
+    def human(cls, name: str, question: str, *, options: ActionOptions | None = None) -> Action:
+        """Make an action that waits for a person's approval.
+
+        Raises:
+            DeclarationError: the question cannot be read.
+        """
+        place = place_of_caller()
+        call = HumanCall(Template.parse(question, Origin(place)))
+        return (options or ActionOptions()).action(name, ActionType.HUMAN, call, place)
+
     @property
-    def references(self) -> frozenset[Reference]:
-        """Everything the call and the guard read."""
-        match self.call:
-            case LlmCall(prompt=prompt):
-                read = prompt.references
-            case ToolCall(arguments=arguments):
-                read = arguments.references
-            case FunctionCall(arguments=arguments):
-                read = frozenset(arguments.values())
-        return read | self.guard.references if self.guard else read
+    def calls(self) -> tuple[Call, ...]:
+        """What it may do: its call, and that of its fallback."""
+        own = (self.call,)
+        return own if self.fallback is None or self.fallback.call is None else (*own, self.fallback.call)
+
+    @property
+    def _readers(self) -> Iterator[Call | Guard | Fallback | ValueTemplate]:
+        """Everything in an action that reads something."""
+        yield self.call
+        if self.guard is not None:
+            yield self.guard
+        if self.for_each is not None:
+            yield self.for_each.items
+        if self.fallback is not None:
+            yield self.fallback
+        yield from self.writes.values()
 
     @property
     def dependencies(self) -> frozenset[str]:
@@ -239,14 +236,13 @@ class Action:
 
     @property
     def reference_places(self) -> Mapping[Reference, Place]:
-        """Where the call and the guard read what they read, as far as that is known."""
-        places: dict[Reference, Place] = dict(self.guard.places) if self.guard else {}
-        if isinstance(self.call, LlmCall):
-            places.update(self.call.prompt.places)
-        elif isinstance(self.call, ToolCall):
-            places.update(self.call.arguments.places)
+        """Where it reads what it reads, as far as that is known."""
+        places: dict[Reference, Place] = {}
+        for reader in self._readers:
+            places.update(reader.places)
         return places
 
     @property
     def agent(self) -> str | None:
-        return self.call.agent if isinstance(self.call, LlmCall) else None
+        """The agent whose work it is, if it is one's."""
+        return self.call.agent if isinstance(self.call, LlmCall | FunctionCall | DagCall) else None

@@ -2,172 +2,159 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-from agentrt.declare.action import (
-    DEFAULT_AGENT,
-    Action,
-    ActionType,
-    Call,
+from agentrt.declare.action import Action
+from agentrt.declare.agent import Agent
+from agentrt.declare.call import Fallback
+from agentrt.declare.call_fields import CALL_KEYS, CallReader
+from agentrt.declare.codes import Code
+from agentrt.declare.dag_fields import read_guard, read_ignore
+from agentrt.declare.fields import Fields
+from agentrt.declare.policy import (
+    ALL,
+    CacheTier,
     Effects,
+    ForEach,
+    Join,
+    JoinKind,
     LatencyPrior,
-    LlmCall,
+    OnItemError,
     RetryCause,
     RetryPolicy,
-    ToolCall,
 )
-from agentrt.declare.codes import Code
-from agentrt.declare.fields import Fields
-from agentrt.declare.guard import Guard
-from agentrt.declare.parameters import parameter_problems
-from agentrt.declare.template import Template, ValueTemplate
+from agentrt.declare.sub_dags import SubDags
+from agentrt.declare.template import ValueTemplate
 from agentrt.declare.yaml_nodes import Entry, Node
 
 ACTION_KEYS = (
-    "uses", "agent", "prompt", "choices", "needs", "if", "with", "timeout", "retry", "type", "latency", "effects",
+    *CALL_KEYS, "needs", "if", "join", "for_each", "optional", "fallback", "timeout", "retry", "latency", "effects",
+    "writes", "cache", "ignore",
 )  # fmt: skip
-TOOL_PREFIX = "tool/"
-TOOL_TYPES = tuple(kind for kind in ActionType if kind not in (ActionType.LLM, ActionType.FUNCTION))
+MAX_PARALLEL = 100_000
 
 
-def read_action(fields: Fields, name: str, entry: Entry, agents: Mapping[str, Any]) -> Action | None:
-    """Read an action; None when what it does cannot be told."""
-    what = f"action {name!r}"
-    entries = fields.mapping(entry.node, what, ACTION_KEYS)
-    call, action_type = _read_call(fields, what, entries, entry, agents)
-    guard = (
-        fields.parse(Guard.parse, *_text_with_origin(fields, entries["if"].node, f"'if' of {what}"))
-        if ("if" in entries)
-        else None
-    )
-    retry = _read_retry(fields, entries["retry"].node, what) if "retry" in entries else None
-    latency = _read_latency(fields, entries["latency"].node, what) if "latency" in entries else None
-    needs = fields.texts(entries["needs"].node, f"'needs' of {what}") if "needs" in entries else []
-    effects = fields.one_of(entries["effects"].node, f"'effects' of {what}", Effects) if "effects" in entries else None
-    timeout_s = fields.duration(entries["timeout"].node, f"'timeout' of {what}") if "timeout" in entries else None
-    if call is None:
-        return None
-    return Action(
-        name=name,
-        type=action_type,
-        call=call,
-        needs=frozenset(need for need, _ in needs),
-        guard=guard,
-        timeout_s=timeout_s,
-        retry=retry,
-        latency=latency,
-        effects=Effects(effects) if effects else None,
-        place=entry.place,
-        key_places={
-            **{key: item.node.place for key, item in entries.items()},
-            **{f"needs.{need}": place for need, place in reversed(needs)},
-        },
-    )
+class ActionReader:
+    """Reads the actions of one file."""
 
+    def __init__(self, fields: Fields, agents: Mapping[str, Agent], sub_dags: SubDags) -> None:
+        self._fields = fields
+        self._calls = CallReader(fields, agents, sub_dags)
 
-def _text_with_origin(fields: Fields, node: Node, what: str) -> tuple[str, Any]:
-    if isinstance(node.value, bool):
-        # `if: true` is a condition too, and YAML has made a boolean of it.
-        return str(node.value).lower(), node.origin
-    text = fields.text(node, what)
-    return ("true", None) if text is None else (text, node.origin)
-
-
-def _read_call(
-    fields: Fields, what: str, entries: Mapping[str, Entry], entry: Entry, agents: Mapping[str, Any]
-) -> tuple[Call | None, ActionType]:
-    if "uses" in entries:
-        for key in ("prompt", "agent", "choices"):
-            if key in entries:
-                message = f"{what} has 'uses' and {key!r}: it either calls a tool or asks an agent"
-                fields.note(Code.CONFLICTING_KEYS, message, entries[key].place, hint="make two actions of it")
-        return _read_tool_call(fields, what, entries)
-    if "prompt" in entries:
-        return _read_llm_call(fields, what, entries, agents)
-    if isinstance(entry.node.value, dict):
-        hint = "write 'prompt:' to ask an agent, or 'uses: tool/NAME' to call a tool"
-        fields.note(Code.MISSING_KEY, f"{what} does not say what it does", entry.place, hint=hint)
-    return None, ActionType.TOOL
-
-
-def _read_llm_call(
-    fields: Fields, what: str, entries: Mapping[str, Entry], agents: Mapping[str, Any]
-) -> tuple[Call | None, ActionType]:
-    if "type" in entries:
-        fields.one_of(entries["type"].node, f"'type' of {what}, which has a prompt,", [ActionType.LLM])
-    agent = _read_agent_name(fields, what, entries, agents)
-    prompt_node = entries["prompt"].node
-    text = fields.text(prompt_node, f"'prompt' of {what}")
-    if text is not None and not text.strip():
-        fields.note(Code.BAD_VALUE, f"the prompt of {what} is empty", prompt_node.place)
-    prompt = None if text is None else fields.parse(Template.parse, text, prompt_node.origin)
-    parameters = read_parameters(fields, entries["with"].node, f"'with' of {what}") if "with" in entries else {}
-    choices = _read_choices(fields, what, entries["choices"].node) if "choices" in entries else ()
-    if prompt is None or agent is None:
-        return None, ActionType.LLM
-    return LlmCall(agent, prompt, choices, parameters), ActionType.LLM
-
-
-def _read_agent_name(fields: Fields, what: str, entries: Mapping[str, Entry], agents: Mapping[str, Any]) -> str | None:
-    if "agent" in entries:
-        return fields.text(entries["agent"].node, f"'agent' of {what}")
-    if len(agents) > 1:
-        message = f"{what} does not say which agent it asks"
-        fields.note(Code.NO_AGENT, message, entries["prompt"].place, hint=f"write agent: {' | '.join(agents)}")
-        return None
-    return next(iter(agents), DEFAULT_AGENT)
-
-
-def _read_choices(fields: Fields, what: str, node: Node) -> tuple[str, ...]:
-    choices: list[str] = []
-    for text, place in fields.texts(node, f"'choices' of {what}"):
-        if not text.strip():
-            fields.note(Code.BAD_VALUE, f"an empty choice in {what}", place)
-        elif text in choices:
-            fields.note(Code.BAD_VALUE, f"the choice {text!r:.60} stands twice in {what}", place)
-        else:
-            choices.append(text)
-    if not choices and node.value == []:
-        fields.note(Code.BAD_VALUE, f"{what} has no choices to choose from", node.place)
-    return tuple(choices)
-
-
-def _read_tool_call(fields: Fields, what: str, entries: Mapping[str, Entry]) -> tuple[Call | None, ActionType]:
-    action_type = ActionType.TOOL
-    if "type" in entries:
-        given = fields.one_of(entries["type"].node, f"'type' of {what}, which uses a tool,", TOOL_TYPES)
-        action_type = ActionType(given) if given else action_type
-    node = entries["uses"].node
-    uses = fields.text(node, f"'uses' of {what}")
-    tool = uses.removeprefix(TOOL_PREFIX) if uses is not None and uses.startswith(TOOL_PREFIX) else None
-    if uses is not None and not tool:
-        hint = (
-            f"did you mean 'tool/{uses.rpartition('/')[2]}'?"
-            if uses.strip("/")
-            else "write, for instance, tool/retrieval"
+    def read(self, name: str, entry: Entry) -> Action | None:
+        """Read an action; None when what it does cannot be told."""
+        fields = self._fields
+        what = f"action {name!r}"
+        entries = fields.mapping(entry.node, what, ACTION_KEYS)
+        if not isinstance(entry.node.value, dict):
+            return None
+        call = self._calls.read(what, entries, entry.place)
+        needs = fields.texts(entries["needs"].node, f"'needs' of {what}") if "needs" in entries else []
+        effects = self._one_of(entries, "effects", what, Effects)
+        cache = self._one_of(entries, "cache", what, CacheTier)
+        given: dict[str, Any] = {
+            "needs": frozenset(need for need, _ in needs),
+            "guard": read_guard(fields, entries["if"].node, f"'if' of {what}") if "if" in entries else None,
+            "timeout_s": fields.duration(entries["timeout"].node, f"'timeout' of {what}")
+            if "timeout" in entries
+            else None,
+            "retry": _read_retry(fields, entries["retry"].node, what) if "retry" in entries else None,
+            "latency": _read_latency(fields, entries["latency"].node, what) if "latency" in entries else None,
+            "effects": Effects(effects) if effects else None,
+            "join": _read_join(fields, entries["join"].node, what) if "join" in entries else ALL,
+            "for_each": _read_for_each(fields, entries["for_each"].node, what) if "for_each" in entries else None,
+            "fallback": self._read_fallback(entries["fallback"], what) if "fallback" in entries else None,
+            "optional": bool(
+                "optional" in entries and fields.boolean(entries["optional"].node, f"'optional' of {what}")
+            ),
+            "writes": self._read_writes(entries["writes"], what) if "writes" in entries else {},
+            "cache": CacheTier(cache) if cache else None,
+            "ignore": read_ignore(fields, entries["ignore"].node, what) if "ignore" in entries else {},
+        }
+        if call is None:
+            return None
+        return Action(
+            name=name,
+            type=call[1],
+            call=call[0],
+            **given,
+            place=entry.place,
+            key_places={
+                **{key: item.node.place for key, item in entries.items()},
+                **{f"needs.{need}": place for need, place in reversed(needs)},
+            },
         )
-        fields.note(Code.BAD_VALUE, f"'uses' of {what} is {uses!r:.60}; expected tool/NAME", node.place, hint=hint)
-    arguments: ValueTemplate | None = ValueTemplate.parse({})
-    if "with" in entries:
-        with_node = entries["with"].node
-        if fields.mapping(with_node, f"'with' of {what}") or with_node.value == {}:
-            arguments = fields.parse(ValueTemplate.parse, with_node.plain(), dict(with_node.origins()))
-    if not tool or arguments is None:
-        return None, action_type
-    return ToolCall(tool, arguments), action_type
+
+    def _one_of(self, entries: Mapping[str, Entry], key: str, what: str, known: Iterable[str]) -> str | None:
+        return self._fields.one_of(entries[key].node, f"{key!r} of {what}", known) if key in entries else None
+
+    def _read_fallback(self, entry: Entry, what: str) -> Fallback | None:
+        what = f"'fallback' of {what}"
+        entries = self._fields.mapping(entry.node, what, ("value", *CALL_KEYS))
+        if "value" in entries:
+            for key in entries.keys() & set(CALL_KEYS):
+                message = f"{what} has 'value' and {key!r}: it is a value or a call"
+                self._fields.note(Code.CONFLICTING_KEYS, message, entries[key].place)
+            node = entries["value"].node
+            value = self._fields.parse(ValueTemplate.parse, node.plain(), dict(node.origins()))
+            return None if value is None else Fallback(value=value)
+        if not isinstance(entry.node.value, dict):
+            return None
+        call = self._calls.read(what, entries, entry.place)
+        return None if call is None else Fallback(call=call[0])
+
+    def _read_writes(self, entry: Entry, what: str) -> dict[str, ValueTemplate]:
+        written = {}
+        for field, item in self._fields.mapping(entry.node, f"'writes' of {what}").items():
+            value = self._fields.parse(ValueTemplate.parse, item.node.plain(), dict(item.node.origins()))
+            if value is not None:
+                written[field] = value
+        return written
 
 
-def read_parameters(fields: Fields, node: Node, what: str) -> dict[str, Any]:
-    """Read sampling parameters; what is wrong with them is noted at its place."""
-    entries = fields.mapping(node, what)
-    parameters = {name: entry.node.plain() for name, entry in entries.items()}
-    for name, message, hint in list(parameter_problems(parameters)):
-        is_unknown = message.startswith("there is no")
-        place = entries[name].place if is_unknown else entries[name].node.place
-        fields.note(Code.UNKNOWN_KEY if is_unknown else Code.BAD_VALUE, f"{what}: {message}", place, hint=hint)
-        del parameters[name]
-    return parameters
+def _read_join(fields: Fields, node: Node, what: str) -> Join:
+    what = f"'join' of {what}"
+    if isinstance(node.value, dict):
+        entries = fields.mapping(node, what, ("n_of",))
+        count = fields.whole_number(entries["n_of"].node, f"'n_of' in {what}", 1, 10_000) if "n_of" in entries else None
+        return ALL if count is None else Join(JoinKind.N_OF, count)
+    kinds = [kind for kind in JoinKind if kind is not JoinKind.N_OF]
+    if node.value == JoinKind.N_OF:
+        fields.note(Code.BAD_VALUE, f"{what} does not say how many", node.place, hint="write join: {n_of: 2}")
+        return ALL
+    kind = fields.one_of(node, what, kinds)
+    return Join(JoinKind(kind)) if kind else ALL
+
+
+def _read_for_each(fields: Fields, node: Node, what: str) -> ForEach | None:
+    what = f"'for_each' of {what}"
+    if not isinstance(node.value, dict):
+        items = _read_items(fields, node, what)
+        return None if items is None else ForEach(items)
+    entries = fields.mapping(node, what, ("items", "max_parallel", "on_error"))
+    if "items" not in entries:
+        fields.note(Code.MISSING_KEY, f"{what} lacks 'items'", node.place, hint="write items: '{{ ... }}'")
+        return None
+    items = _read_items(fields, entries["items"].node, f"'items' in {what}")
+    max_parallel = None
+    if "max_parallel" in entries:
+        node = entries["max_parallel"].node
+        max_parallel = fields.whole_number(node, f"'max_parallel' in {what}", 1, MAX_PARALLEL)
+    on_error = None
+    if "on_error" in entries:
+        on_error = fields.one_of(entries["on_error"].node, f"'on_error' in {what}", OnItemError)
+    return None if items is None else ForEach(items, max_parallel, OnItemError(on_error or OnItemError.FAIL))
+
+
+def _read_items(fields: Fields, node: Node, what: str) -> ValueTemplate | None:
+    """Read a list, or a template that gives one."""
+    items = fields.parse(ValueTemplate.parse, node.plain(), dict(node.origins()))
+    if items is None or isinstance(node.value, list) or (isinstance(node.value, str) and items.programs):
+        return items
+    message = f"{what} is {node.kind}; expected a list, or a template that gives one"
+    fields.note(Code.WRONG_TYPE, message, node.place, hint="write, for instance, '{{ actions.search.output }}'")
+    return None
 
 
 def _read_retry(fields: Fields, node: Node, what: str) -> RetryPolicy | None:

@@ -10,23 +10,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from agentrt.declare.action import DEFAULT_AGENT, Action, LlmCall
-from agentrt.declare.action_fields import read_action, read_parameters
-from agentrt.declare.agent import Agent, ModelRef
+from agentrt.declare.action import DEFAULT_AGENT, Action
+from agentrt.declare.action_fields import ActionReader
+from agentrt.declare.agent import Agent
+from agentrt.declare.agent_fields import read_agent
+from agentrt.declare.call import LlmCall
 from agentrt.declare.codes import Code, diagnose
 from agentrt.declare.dag import Dag, Input, Slo
+from agentrt.declare.dag_fields import read_edges, read_ignore, read_input, read_slo, read_state_field
 from agentrt.declare.fields import Fields, TooManyMistakesError
-from agentrt.declare.json_schema import misfit, schema_problem
 from agentrt.declare.limits import MAX_FILE_BYTES
+from agentrt.declare.secrets import find_secrets
+from agentrt.declare.sub_dags import SubDags
 from agentrt.declare.template import ValueTemplate
+from agentrt.declare.yaml_events import decode, lines_of
 from agentrt.declare.yaml_nodes import Entry, Node, read_yaml
 from agentrt.errors import DeclarationError, Diagnostic, Place, nearest_match
 
-DAG_KEYS = ("name", "description", "inputs", "outputs", "slo", "agents", "actions")
-AGENT_KEYS = ("model", "instructions", "with")
-MODEL_KEYS = ("name", "endpoint", "api_key_env")
-SECRET_KEYS = ("api_key", "apikey", "key", "token", "password", "secret")
-SCHEMA_TYPES = ("string", "integer", "number", "boolean", "array", "object", "null")
+DAG_KEYS = (
+    "name", "description", "inputs", "outputs", "slo", "agents", "state", "actions", "edges", "ignore",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +85,16 @@ def read_dag_file(path: str | Path) -> DagReading:
         hint = _file_like(path) if isinstance(error, FileNotFoundError) else None
         message = f"the file cannot be read: {reason}"
         return DagReading(None, (diagnose(Code.UNREADABLE_FILE, message, Place(str(path)), hint=hint),))
-    return read_dag(data, file=str(path), base_dir=path.resolve().parent)
+    resolved = path.resolve()
+    return _read(data, str(path), resolved.parent, SubDags(_read, resolved.parent, (resolved,)))
 
 
 def read_dag(text: str | bytes, *, file: str = "<text>", base_dir: Path | None = None) -> DagReading:
     """Read YAML as far as it can be read; never raises."""
+    return _read(text, file, base_dir, SubDags(_read, base_dir))
+
+
+def _read(text: str | bytes, file: str, base_dir: Path | None, sub_dags: SubDags) -> DagReading:
     data = text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text
     try:
         root, diagnostics = read_yaml(data, file)
@@ -94,10 +102,24 @@ def read_dag(text: str | bytes, *, file: str = "<text>", base_dir: Path | None =
         return DagReading(None, error.diagnostics)
     fields = Fields(diagnostics)
     try:
-        dag, unread = _read_dag(fields, root, base_dir)
+        fields.charge_templates(root)
+        dag, unread = _read_dag(fields, root, base_dir, sub_dags)
+        _note_secrets(fields, decode(data, file), file)
     except TooManyMistakesError:
         dag, unread = None, frozenset()
     return DagReading(dag, tuple(sorted(fields.diagnostics, key=_by_place)), unread)
+
+
+def _note_secrets(fields: Fields, text: str, file: str) -> None:
+    """Note what looks like a secret anywhere in the file, comments included; the value itself is never told."""
+    told = {d.place.line for d in fields.diagnostics if d.code == Code.SECRET and d.place is not None}
+    for found in find_secrets(text):
+        before = text[: found.start]
+        line = len(lines_of(before))
+        column = found.start - max(before.rfind("\n"), before.rfind("\r"))
+        if line not in told:
+            hint = "let an environment variable hold it: api_key_env for a model, or read it inside the tool"
+            fields.note(Code.SECRET, f"the file holds {found.kind}", Place(file, line, column), hint=hint)
 
 
 def _file_like(path: Path) -> str | None:
@@ -115,7 +137,9 @@ def _by_place(diagnostic: Diagnostic) -> tuple[int, int]:
     return (place.line or 0, place.column or 0) if place else (0, 0)
 
 
-def _read_dag(fields: Fields, root: Node, base_dir: Path | None) -> tuple[Dag | None, frozenset[str]]:
+def _read_dag(
+    fields: Fields, root: Node, base_dir: Path | None, sub_dags: SubDags
+) -> tuple[Dag | None, frozenset[str]]:
     entries = fields.mapping(root, "a DAG file", DAG_KEYS)
     for key in ("name", "outputs", "actions"):
         if key not in entries and isinstance(root.value, dict):
@@ -125,12 +149,14 @@ def _read_dag(fields: Fields, root: Node, base_dir: Path | None) -> tuple[Dag | 
         fields.note(Code.BAD_VALUE, "'name' is empty", entries["name"].node.place)
     description = fields.text(entries["description"].node, "'description'") if "description" in entries else None
     entries_of_inputs = _named(fields, entries, "inputs")
-    inputs = {n: _read_input(fields, n, e) for n, e in entries_of_inputs.items()}
-    agents = {n: _read_agent(fields, n, e) for n, e in _named(fields, entries, "agents").items()}
+    inputs = {n: read_input(fields, n, e) for n, e in entries_of_inputs.items()}
+    agents = {n: read_agent(fields, n, e, sub_dags) for n, e in _named(fields, entries, "agents").items()}
+    state = {n: read_state_field(fields, n, e) for n, e in _named(fields, entries, "state").items()}
+    reader = ActionReader(fields, agents, sub_dags)
     actions: dict[str, Action] = {}
     action_entries = _named(fields, entries, "actions")
     for action_name, entry in action_entries.items():
-        action = read_action(fields, action_name, entry, agents)
+        action = reader.read(action_name, entry)
         if action is not None:
             actions[action_name] = action
     if "actions" in entries and entries["actions"].node.value == {}:
@@ -140,7 +166,7 @@ def _read_dag(fields: Fields, root: Node, base_dir: Path | None) -> tuple[Dag | 
         template = fields.parse(ValueTemplate.parse, entry.node.plain(), dict(entry.node.origins()))
         if template is not None:
             outputs[output_name] = template
-    slo = _read_slo(fields, entries["slo"].node) if "slo" in entries else Slo()
+    slo = read_slo(fields, entries["slo"].node) if "slo" in entries else Slo()
     if not agents and any(isinstance(action.call, LlmCall) for action in actions.values()):
         agents = {DEFAULT_AGENT: Agent(DEFAULT_AGENT)}
     unread = frozenset(action_entries) - frozenset(actions)
@@ -152,6 +178,9 @@ def _read_dag(fields: Fields, root: Node, base_dir: Path | None) -> tuple[Dag | 
         agents=agents,
         description=description or "",
         slo=slo,
+        edges=read_edges(fields, entries["edges"].node) if "edges" in entries else (),
+        state={n: field for n, field in state.items() if field is not None},
+        ignore=read_ignore(fields, entries["ignore"].node, "the Dag") if "ignore" in entries else {},
         place=root.place,
         base_dir=base_dir,
     )
@@ -160,84 +189,3 @@ def _read_dag(fields: Fields, root: Node, base_dir: Path | None) -> tuple[Dag | 
 
 def _named(fields: Fields, entries: Mapping[str, Entry], key: str) -> Mapping[str, Entry]:
     return fields.named(entries[key].node, f"{key!r}") if key in entries else {}
-
-
-def _read_input(fields: Fields, name: str, entry: Entry) -> Input | None:
-    what = f"input {name!r}"
-    if isinstance(entry.node.value, str):
-        type_name = fields.one_of(entry.node, what, SCHEMA_TYPES)
-        return Input(name, {"type": type_name}, place=entry.place) if type_name else None
-    schema = {key: item.node.plain() for key, item in fields.mapping(entry.node, what).items()}
-    description = schema.pop("description", "")
-    has_default, default = "default" in schema, schema.pop("default", None)
-    if not isinstance(description, str):
-        fields.note(Code.WRONG_TYPE, f"the description of {what} is no text", entry.place)
-        description = ""
-    problem = schema_problem(schema)
-    if problem is not None:
-        fields.note(Code.BAD_SCHEMA, f"{what}: {problem}", entry.place)
-        return None
-    if has_default and (problem := misfit(default, schema)) is not None:
-        fields.note(Code.BAD_DEFAULT, f"the default of {what} does not fit: {problem}", entry.place)
-    return Input(name, schema, description, default, required=not has_default, place=entry.place)
-
-
-def _read_agent(fields: Fields, name: str, entry: Entry) -> Agent:
-    what = f"agent {name!r}"
-    if entry.node.value is not None and _holds_secret(fields, entry.node, what):
-        return Agent(name, place=entry.place)
-    entries = fields.mapping(entry.node, what, AGENT_KEYS) if entry.node.value is not None else {}
-    instructions = (
-        fields.text(entries["instructions"].node, f"'instructions' of {what}") if "instructions" in entries else ""
-    )
-    parameters = read_parameters(fields, entries["with"].node, f"'with' of {what}") if "with" in entries else {}
-    model = _read_model(fields, entries["model"].node, f"'model' of {what}") if "model" in entries else None
-    return Agent(name, instructions or "", model, parameters, place=entry.place)
-
-
-def _read_model(fields: Fields, node: Node, what: str) -> ModelRef | None:
-    if isinstance(node.value, str):
-        if node.value.strip():
-            return ModelRef(node.value.strip())
-        fields.note(Code.BAD_VALUE, f"{what} is empty", node.place)
-        return None
-    if _holds_secret(fields, node, what):
-        return None
-    entries = fields.mapping(node, what, MODEL_KEYS)
-    given = {key: fields.text(entry.node, f"{key!r} in {what}") for key, entry in entries.items()}
-    if isinstance(node.value, dict) and "name" not in entries:
-        fields.note(Code.MISSING_KEY, f"{what} lacks 'name'", node.place)
-    endpoint = given.get("endpoint")
-    if endpoint is not None and not endpoint.startswith(("http://", "https://")):
-        message = f"'endpoint' in {what} is {endpoint!r:.80}; expected an http:// or https:// address"
-        fields.note(Code.BAD_VALUE, message, entries["endpoint"].node.place)
-    if endpoint is not None and "@" in endpoint.partition("://")[2].partition("/")[0]:
-        hint = "write api_key_env: NAME instead"
-        fields.note(Code.SECRET, f"'endpoint' in {what} holds a user name or password", node.place, hint=hint)
-    if endpoint is None and "api_key_env" in entries and isinstance(node.value, dict):
-        message = f"'api_key_env' in {what} has no effect without 'endpoint'"
-        fields.note(Code.CONFLICTING_KEYS, message, entries["api_key_env"].place)
-    if given.get("name") is None:
-        return None
-    return ModelRef(given["name"] or "", endpoint, given.get("api_key_env"))
-
-
-def _holds_secret(fields: Fields, node: Node, what: str) -> bool:
-    """Note a key for a secret, which has no place in a file that is shared and traced."""
-    secrets = [key for key in SECRET_KEYS if isinstance(node.value, dict) and key in node.value]
-    for key in secrets:
-        hint = "write model: {name: ..., endpoint: ..., api_key_env: NAME}, and put the key into that variable"
-        fields.note(Code.SECRET, f"{what} holds a secret under {key!r}", node.value[key].place, hint=hint)
-    return bool(secrets)
-
-
-def _read_slo(fields: Fields, node: Node) -> Slo:
-    if not isinstance(node.value, dict):
-        return Slo(p99_s=fields.duration(node, "'slo'"))
-    entries = fields.mapping(node, "'slo'", ("p99", "deadline"))
-    p99_s = fields.duration(entries["p99"].node, "'p99' in 'slo'") if "p99" in entries else None
-    deadline_s = fields.duration(entries["deadline"].node, "'deadline' in 'slo'") if "deadline" in entries else None
-    if p99_s is not None and deadline_s is not None and p99_s > deadline_s:
-        hint = "a run is stopped at its deadline, so the p99 cannot be longer"
-        fields.note(Code.BAD_VALUE, "'p99' in 'slo' is longer than 'deadline'", entries["p99"].node.place, hint=hint)
-    return Slo(p99_s, deadline_s)

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from agentrt.declare.codes import Code, diagnose
 from agentrt.declare.duration import parse_duration
-from agentrt.declare.limits import MAX_DIAGNOSTICS
+from agentrt.declare.limits import (
+    MAX_DIAGNOSTICS,
+    MAX_FILE_GUARD_CHARS,
+    MAX_FILE_GUARDS,
+    MAX_FILE_SCHEMA_PARTS,
+    MAX_FILE_TEMPLATE_CHARS,
+    MAX_FILE_TEMPLATES,
+)
 from agentrt.declare.yaml_nodes import Entry, Node
 from agentrt.errors import DeclarationError, Diagnostic, Place, nearest_match
 
@@ -28,6 +35,7 @@ class Fields:
 
     def __init__(self, diagnostics: list[Diagnostic]) -> None:
         self.diagnostics = diagnostics
+        self._num_guards = self._num_guard_chars = self._num_schema_parts = 0
 
     def note(self, code: Code, message: str, place: Place | None, *, hint: str | None = None) -> None:
         """Note a mistake.
@@ -36,6 +44,16 @@ class Fields:
             TooManyMistakesError: there are MAX_DIAGNOSTICS of them.
         """
         self.diagnostics.append(diagnose(code, message, place, hint=hint))
+        if len(self.diagnostics) >= MAX_DIAGNOSTICS:
+            raise TooManyMistakesError
+
+    def extend(self, diagnostics: Iterable[Diagnostic]) -> None:
+        """Take over mistakes found elsewhere.
+
+        Raises:
+            TooManyMistakesError: there are MAX_DIAGNOSTICS of them.
+        """
+        self.diagnostics.extend(diagnostics)
         if len(self.diagnostics) >= MAX_DIAGNOSTICS:
             raise TooManyMistakesError
 
@@ -105,6 +123,12 @@ class Fields:
         self.note(Code.BAD_VALUE, f"{what} is {_shown(node)}; expected a whole number from {low} to {high}", node.place)
         return None
 
+    def boolean(self, node: Node, what: str) -> bool | None:
+        if isinstance(node.value, bool):
+            return node.value
+        self._wrong_kind(node, what, "true or false")
+        return None
+
     def duration(self, node: Node, what: str) -> float | None:
         try:
             return parse_duration(node.value)
@@ -117,8 +141,57 @@ class Fields:
         try:
             return parser(*arguments)
         except DeclarationError as error:
-            self.diagnostics.extend(error.diagnostics)
+            self.extend(error.diagnostics)
             return None
+
+    def charge_guard(self, text: str, place: Place) -> None:
+        """Count a guard before it is read.
+
+        Raises:
+            TooManyMistakesError: the file has more of them than anybody writes.
+        """
+        self._num_guards += 1
+        self._num_guard_chars += len(text)
+        if self._num_guards > MAX_FILE_GUARDS or self._num_guard_chars > MAX_FILE_GUARD_CHARS:
+            limits = f"{MAX_FILE_GUARDS:,} with {MAX_FILE_GUARD_CHARS:,} characters"
+            self.give_up(f"the guards of a file may be {limits}, all together", place)
+
+    def charge_schema(self, node: Node) -> None:
+        """Count a JSON Schema before it is read.
+
+        Raises:
+            TooManyMistakesError: the file has more of them than anybody writes.
+        """
+        self._num_schema_parts += node.size
+        if self._num_schema_parts > MAX_FILE_SCHEMA_PARTS:
+            message = f"the JSON Schemas of a file may have {MAX_FILE_SCHEMA_PARTS:,} values, all together"
+            self.give_up(message, node.place)
+
+    def charge_templates(self, root: Node) -> None:
+        """Count all texts with expressions in them before any is read.
+
+        Raises:
+            TooManyMistakesError: there are more than anybody writes.
+        """
+        num_templates = num_chars = 0
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if isinstance(node.value, dict):
+                stack.extend(entry.node for entry in node.value.values())
+            elif isinstance(node.value, list):
+                stack.extend(node.value)
+            elif isinstance(node.value, str) and ("{{" in node.value or "{%" in node.value):
+                num_templates += 1
+                num_chars += len(node.value)
+                if num_templates > MAX_FILE_TEMPLATES or num_chars > MAX_FILE_TEMPLATE_CHARS:
+                    limits = f"{MAX_FILE_TEMPLATES:,} with {MAX_FILE_TEMPLATE_CHARS:,} characters"
+                    self.give_up(f"the templates of a file may be {limits}, all together", node.place)
+
+    def give_up(self, message: str, place: Place) -> NoReturn:
+        """Note that the file is too large to read on."""
+        self.note(Code.FILE_TOO_LARGE, message, place, hint="split it into several files; see 'uses: dag/FILE'")
+        raise TooManyMistakesError
 
     def _wrong_kind(self, node: Node, what: str, expected: str, *, hint: str | None = None) -> None:
         message = f"{what} is {_shown(node)}; expected {expected}"

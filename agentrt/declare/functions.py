@@ -18,10 +18,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from agentrt.declare.action import DEFAULT_AGENT, Action, ActionOptions, ActionType, FunctionCall, LlmCall
-from agentrt.declare.agent import Agent
+from agentrt.declare.action import DEFAULT_AGENT, Action, ActionOptions, ActionType
+from agentrt.declare.agent import AGENT_MARK, Agent
+from agentrt.declare.call import FunctionCall, LlmCall
 from agentrt.declare.codes import Code, diagnose
-from agentrt.declare.dag import Dag, Input, Slo
+from agentrt.declare.dag import Dag, Edge, Input, Slo, StateField
 from agentrt.declare.fields import NAME, RESERVED_NAMES
 from agentrt.declare.origin import place_of_caller, place_of_function
 from agentrt.declare.reference import Reference
@@ -64,6 +65,8 @@ def dag_from_functions(
     outputs: Mapping[str, str] | None = None,
     agents: Iterable[Agent] = (),
     slo: Slo | None = None,
+    edges: Iterable[Edge] = (),
+    state: Iterable[StateField] = (),
     description: str = "",
 ) -> Dag:
     """Make a Dag of functions and Actions.
@@ -81,7 +84,7 @@ def dag_from_functions(
     templates = reader.outputs(outputs, place)
     if reader.diagnostics:
         raise DeclarationError(reader.diagnostics)
-    by_name = {agent.name: agent for agent in agents}
+    by_name = {**reader.agents, **{agent.name: agent for agent in agents}}
     if not by_name and any(isinstance(item.call, LlmCall) for item in reader.actions):
         by_name = {DEFAULT_AGENT: Agent(DEFAULT_AGENT)}
     return Dag(
@@ -92,6 +95,8 @@ def dag_from_functions(
         agents=by_name,
         description=description,
         slo=slo or Slo(),
+        edges=tuple(edges),
+        state={field.name: field for field in state},
         place=place,
     )
 
@@ -108,11 +113,18 @@ class _Reader:
     def __init__(self, items: list[Callable[..., Any] | Action], inputs: Mapping[str, Any] | None) -> None:
         self.diagnostics: list[Diagnostic] = []
         self.inputs: dict[str, Input] = {}
+        self.agents: dict[str, Agent] = {}
+        """Those that functions were marked with."""
         self._inputs_are_given = inputs is not None
         self._names: set[str] = set()
         for item in items:
             self._take_name(item)
         for name, annotation in (inputs or {}).items():
+            if name in self._names:
+                message = (
+                    f"{name!r} is the name of an action and of an input: a parameter of that name could mean either"
+                )
+                self.note(Code.AMBIGUOUS_NAME, message, place_of_caller(), hint="rename one of them")
             self.inputs[name] = (
                 annotation if isinstance(annotation, Input) else _input(name, annotation, f"input {name!r}")
             )
@@ -163,8 +175,14 @@ class _Reader:
                 self.note(Code.UNKNOWN_PARAMETER, message, place, hint=hint)
         converters = self._describe_inputs(annotations, defaults, function, place)
         options: ActionOptions = getattr(function, _OPTIONS, ActionOptions())
+        agent: Agent | None = getattr(function, AGENT_MARK, None)
+        if agent is not None:
+            self.agents.setdefault(agent.name, agent)
         return options.action(
-            _name(function), ActionType.FUNCTION, FunctionCall(function, arguments, converters), place
+            _name(function),
+            ActionType.FUNCTION,
+            FunctionCall(function, arguments, converters, None if agent is None else agent.name),
+            place,
         )
 
     def _parameters(self, function: Callable[..., Any], place: Place) -> list[inspect.Parameter]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from agentrt.declare.guard_evaluation import evaluate
 from agentrt.declare.guard_syntax import GuardSyntax, read_guard
@@ -16,6 +17,9 @@ from agentrt.declare.origin import Origin
 from agentrt.declare.reference import Reference
 from agentrt.declare.template import Scope
 from agentrt.errors import DeclarationError, Place
+
+if TYPE_CHECKING:
+    from lark import Token, Tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,13 @@ class Guard:
             raise DeclarationError([problem.diagnostic(origin) for problem in syntax.problems])
         places = {r: origin.at(*spot) for r, spot in syntax.references.items()} if origin else {}
         return cls(source, frozenset(syntax.references), places, origin, syntax)
+
+    @property
+    def tree(self) -> Tree[Token]:
+        """The syntax tree as cel-python's parser made it, for whoever looks into a guard before a run."""
+        tree = (self._syntax or read_guard(self.source)).tree
+        assert tree is not None, "a guard that has problems is never made"
+        return tree
 
     def holds(self, scope: Scope) -> bool:
         """Evaluate.

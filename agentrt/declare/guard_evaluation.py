@@ -12,7 +12,7 @@ from typing import Any
 from agentrt.declare.guard_syntax import GuardSyntax, environment
 from agentrt.declare.limits import MAX_GUARD_PARTS, MAX_VALUE_DEPTH
 from agentrt.declare.origin import Origin
-from agentrt.declare.reference import Reference
+from agentrt.declare.reference import NAMED_KINDS, Reference
 from agentrt.declare.values import MissingPartError, part_of, plain_value
 from agentrt.errors import TemplateError
 
@@ -26,7 +26,7 @@ def evaluate(syntax: GuardSyntax, scope: Mapping[str, Any], origin: Origin | Non
     place = origin.place if origin else None
     try:
         values = _Values()
-        activation = {"inputs": values.empty(), "actions": values.empty()}
+        activation: dict[str, Any] = {kind: values.empty() for kind in NAMED_KINDS}
         for reference in syntax.references:
             values.add(activation, reference, scope)
         syntax.loops.check(longest_list=values.longest_list, num_chars=values.num_chars)
@@ -60,7 +60,7 @@ class _Values:
 
         return celtypes.MapType({})
 
-    def add(self, activation: dict[str, Any], reference: Reference, scope: Mapping[str, Any]) -> None:
+    def add(self, activation: Mapping[str, Any], reference: Reference, scope: Mapping[str, Any]) -> None:
         """Put what ``reference`` stands for into ``activation``, under the same path.
 
         Where a part is missing the mapping above it is put without it, so that ``has()`` can ask and CEL tells.

@@ -13,11 +13,11 @@ import functools
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from agentrt.declare.codes import Code
 from agentrt.declare.limits import MAX_GUARD_CHARS, MAX_GUARD_DEPTH, MAX_GUARD_MADE_CHARS, MAX_GUARD_PASSES
-from agentrt.declare.reference import Problem, Reference
+from agentrt.declare.reference import NAMED_KINDS, Problem, Reference
 from agentrt.errors import nearest_match
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ FUNCTIONS = (
 )  # fmt: skip
 TYPES = ("bool", "bytes", "double", "int", "list", "map", "null_type", "string", "type", "uint")
 """Names of types, as ``type(x) == string`` uses them."""
+_OWN_MEANING = frozenset({"ident", "dot_ident", "ident_arg", "literal", "list_lit", "map_lit"})
+"""Rules that mean something even around a single part."""
 
 
 @dataclass(slots=True)
@@ -98,6 +100,7 @@ def read_guard(source: str) -> GuardSyntax:
     if _is_too_deep(tree):
         syntax.problems.append(Problem(Code.TOO_DEEP, "guard: it is nested too deeply or has too many operators"))
         return syntax
+    _place_booleans(source, tree)
     syntax.tree = tree
     _Reader(syntax).read(tree)
     try:
@@ -148,6 +151,35 @@ def _is_too_deep(tree: Tree[Token]) -> bool:
     return True
 
 
+def _place_booleans(source: str, tree: Tree[Token]) -> None:
+    """Note where ``true`` and ``false`` stand, which cel-python's parser forgets, and with it where what they begin does.
+
+    Between one token of the tree and the next there are only operators, brackets, space and comments.
+    """
+    if "true" not in source and "false" not in source:
+        return
+    end = 0
+    for token in tree.scan_values(lambda value: hasattr(value, "start_pos")):
+        if token.start_pos is None:
+            token.start_pos = source.find(token, end)
+            token.end_pos = token.start_pos + len(token)
+            token.line = token.end_line = source.count("\n", 0, token.start_pos) + 1
+            token.column = token.start_pos - source.rfind("\n", 0, token.start_pos)
+            token.end_column = token.column + len(token)
+        end = token.end_pos or end
+    for node in tree.iter_subtrees():
+        ends: list[Any] = [getattr(child, "meta", child) for child in node.children]
+        ends = [end for end in ends if getattr(end, "start_pos", None) is not None]
+        if not ends:
+            continue
+        first, last, meta = ends[0], ends[-1], node.meta
+        if getattr(meta, "start_pos", None) is None:
+            meta.start_pos, meta.line, meta.column = first.start_pos, first.line, first.column
+        if getattr(meta, "end_pos", None) is None:
+            meta.end_pos, meta.end_line, meta.end_column = last.end_pos, last.end_line, last.end_column
+        meta.empty = False
+
+
 class _Reader:
     """Finds references and problems in a syntax tree, without recursion."""
 
@@ -160,7 +192,7 @@ class _Reader:
             node, bound, depth = stack.pop()
             if not hasattr(node, "children"):
                 continue
-            node = _unwrap(node)
+            node = unwrap(node)
             match node.data:
                 case "ident" | "dot_ident" | "member_dot" | "member_index":
                     stack.extend((child, bound, depth) for child in self._read_path(node, bound))
@@ -193,7 +225,7 @@ class _Reader:
         loops.num_macros += 1
         loops.depth = max(loops.depth, depth)
         given = arguments[0].children if arguments else []
-        variable = _unwrap(given[0]) if given else None
+        variable = unwrap(given[0]) if given else None
         if len(given) != 2 or variable is None or variable.data != "ident":
             hint = f"write .{name}(x, ... x ...)"
             self._note(Code.GUARD_SYNTAX, f"guard: {name} needs a variable and an expression", name, hint)
@@ -205,11 +237,11 @@ class _Reader:
         links: list[Any] = []
         while node.data in ("member_dot", "member_index"):
             links.append(node)
-            node = _unwrap(node.children[0])
+            node = unwrap(node.children[0])
         links.reverse()
         path: list[str] = []
         for link in links:
-            part = str(link.children[1]) if link.data == "member_dot" else _constant(link.children[1])
+            part = str(link.children[1]) if link.data == "member_dot" else constant_key(link.children[1])
             if part is None:
                 break
             path.append(part)
@@ -221,17 +253,16 @@ class _Reader:
         name = str(token)
         if name in bound:
             return
-        if name in ("inputs", "actions"):
+        if name in NAMED_KINDS:
             if path:
-                kind = cast(Literal["inputs", "actions"], name)
-                reference = Reference(kind, path[0], tuple(path[1:]))
+                reference = Reference(name, path[0], tuple(path[1:]))
                 self._syntax.references.setdefault(reference, (token.line, token.column))
                 return
-            example = "inputs.NAME" if name == "inputs" else "actions.NAME.output"
+            example = f"{name}.NAME" + (".output" if name == "actions" else "")
             why = "is followed by a computed name" if links else "stands alone"
             self._note(Code.INCOMPLETE_REFERENCE, f"guard: {name!r} {why}", token, f"write {example}")
         elif links or name not in TYPES:
-            known = ["inputs", "actions", *sorted(bound)]
+            known = [*NAMED_KINDS, *sorted(bound)]
             match = nearest_match(name, known)
             hint = f"did you mean {match!r}?" if match else f"known here: {', '.join(known)}; texts need quotes"
             self._note(Code.UNKNOWN_NAME, f"guard: unknown name {name!r}", token, hint)
@@ -247,7 +278,7 @@ class _Reader:
         """Try a pattern that is written out, so that a mistake in it is found now."""
         import re2  # type: ignore[import-untyped]
 
-        pattern = _constant(argument.children[0]) if argument.children else None
+        pattern = constant_key(argument.children[0]) if argument.children else None
         if pattern is None:
             return
         options = re2.Options()
@@ -263,21 +294,19 @@ class _Reader:
         self._syntax.problems.append(Problem(code, message, at.line, at.column, hint))
 
 
-def _unwrap(node: Any) -> Any:
+def unwrap(node: Any) -> Any:
     """Go down through rules that only pass on what is inside them."""
-    while len(node.children) == 1 and node.data not in ("ident", "dot_ident", "ident_arg", "literal"):
+    while len(node.children) == 1 and node.data not in _OWN_MEANING:
         child = node.children[0]
         if not hasattr(child, "children"):
-            break
-        if node.data in ("list_lit", "map_lit"):
             break
         node = child
     return node
 
 
-def _constant(node: Any) -> str | None:
-    """Return the text or number that a subtree consists of; None when it is anything else."""
-    node = _unwrap(node)
+def constant_key(node: Any) -> str | None:
+    """Return the text or whole number that a subtree consists of, as the key it is in a path; None for anything else."""
+    node = unwrap(node)
     if node.data != "literal":
         return None
     token = node.children[0]

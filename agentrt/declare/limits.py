@@ -26,6 +26,15 @@ MAX_FILE_BYTES = 2**20
 MAX_YAML_NODES = 100_000
 """Keys, values and items of a DAG file, each alias counted as often as it is used."""
 MAX_YAML_DEPTH = 64
+MAX_FILE_GUARDS = 1000
+MAX_FILE_GUARD_CHARS = 32 * 1024
+"""Text of all guards of a file; reading one takes up to a tenth of a millisecond a character."""
+MAX_FILE_TEMPLATES = 10_000
+MAX_FILE_TEMPLATE_CHARS = 256 * 1024
+"""Texts with expressions in them, all together, each alias counted as often as it is used."""
+MAX_FILE_SCHEMA_PARTS = 5000
+"""Values that the JSON Schemas of a file are made of."""
+MAX_CHOICES = 1000
 MAX_TEMPLATE_CHARS = 64 * 1024
 """A template with expressions in it; a text without any is bounded only by its file."""
 MAX_TEMPLATE_DEPTH = 60
@@ -39,3 +48,7 @@ MAX_GUARD_PASSES = 10_000
 """Passes of a guard's macros over lists, all together; each takes tens of microseconds."""
 MAX_GUARD_MADE_CHARS = 50_000_000
 """Text that the macros of a guard could put together with ``+``."""
+MAX_SUB_DAG_DEPTH = 8
+"""How many files may use one another in a row."""
+MAX_SUB_DAGS = 100
+"""Files that one file may use, directly and through others."""

@@ -11,28 +11,40 @@ from agentrt.declare.origin import Origin
 from agentrt.declare.values import MissingPartError, part_of
 from agentrt.errors import Diagnostic, Place, TemplateError
 
+ReferenceKind = Literal["inputs", "actions", "state", "item", "item_index"]
+NAMED_KINDS: tuple[ReferenceKind, ...] = ("inputs", "actions", "state")
+"""What is followed by a name."""
+ITEM_KINDS: tuple[ReferenceKind, ...] = ("item", "item_index")
+"""What is there only in the templates of an action with ``for_each``, and has no name behind it."""
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class Reference:
     """One thing read: ``inputs.question`` is Reference("inputs", "question", ()); ``actions.search.output[0].text`` is
-    Reference("actions", "search", ("output", "0", "text"))."""
+    Reference("actions", "search", ("output", "0", "text")); ``item.text`` is Reference("item", "", ("text",))."""
 
-    kind: Literal["inputs", "actions"]
+    kind: ReferenceKind
     name: str
     path: tuple[str, ...] = ()
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys to follow from the scope."""
+        return (self.kind, self.name, *self.path) if self.kind in NAMED_KINDS else (self.kind, *self.path)
+
     def __str__(self) -> str:
-        return ".".join((self.kind, self.name, *self.path))
+        return ".".join(self.keys)
 
     def look_up(self, scope: Mapping[str, Any]) -> Any:
-        """Return what it stands for in ``scope``: ``{"inputs": {...}, "actions": {name: {"output", "status"}}}``.
+        """Return what it stands for in ``scope``: ``{"inputs": {...}, "actions": {name: {"output", "status"}}}``, with
+        ``state`` where the Dag has one, and ``item`` and ``item_index`` inside ``for_each``.
 
         Raises:
             TemplateError: the value has no such part.
         """
         value: Any = scope
         try:
-            for key in (self.kind, self.name, *self.path):
+            for key in self.keys:
                 is_index = isinstance(value, (list, tuple)) and key.isdecimal()
                 value = part_of(value, int(key) if is_index else key)
         except MissingPartError as error:

@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from agentrt.declare.codes import Code
 from agentrt.declare.limits import MAX_TEMPLATE_CHARS, MAX_TEXT_CHARS, MAX_VALUE_CHARS
 from agentrt.declare.origin import Origin
-from agentrt.declare.reference import Problem, Reference
+from agentrt.declare.reference import NAMED_KINDS, Problem, Reference, ReferenceKind
 from agentrt.declare.values import MissingPartError, ValueTooLargeError, part_of, text_of
 from agentrt.errors import DeclarationError, TemplateError
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from agentrt.declare.template_syntax import Syntax
 
 Scope = Mapping[str, Any]
-"""What templates and guards see: ``{"inputs": {name: value}, "actions": {name: {"output": ..., "status": ...}}}``."""
+"""What templates and guards see; see ``Reference.look_up``."""
 
 Spot = tuple[int, int | None]
 """A 1-based line and column inside a template."""
@@ -109,8 +109,9 @@ class Path:
 
     @property
     def reference(self) -> Reference:
-        kind = cast(Literal["inputs", "actions"], self.keys[0])
-        return Reference(kind, str(self.keys[1]), tuple(str(key) for key in self.keys[2:]))
+        kind = cast(ReferenceKind, self.keys[0])
+        keys = tuple(str(key) for key in self.keys[1:])
+        return Reference(kind, keys[0], keys[1:]) if kind in NAMED_KINDS else Reference(kind, "", keys)
 
     def look_up(self, scope: Scope, origin: Origin | None) -> Any:
         value: Any = scope
@@ -206,7 +207,7 @@ def _run(template: JinjaTemplate, scope: Scope, origin: Origin | None, collect: 
 
     from agentrt.declare.template_budget import BUDGET, Budget, BudgetExceededError
 
-    context = template.new_context({"inputs": scope["inputs"], "actions": scope["actions"], BUDGET: Budget()})
+    context = template.new_context({**scope, BUDGET: Budget()})
     reason: str
     cause: Exception
     try:
@@ -275,12 +276,12 @@ def _error(reason: str, spot: Spot, origin: Origin | None) -> TemplateError:
 
 _MARKER = re.compile(r"\{[{%#]")
 _PLAIN_REFERENCE = re.compile(
-    r"""\{\{\s*(inputs|actions)
-        ((?: \.(?!__)[A-Za-z_]\w*
+    r"""\{\{\s*(?P<root>inputs|actions|state|item_index|item)
+        (?P<parts>(?: \.(?!__)[A-Za-z_]\w*
            | \[(?:0|[1-9]\d{0,5})\]
            | \['(?!__)[^'\\\n{}]+'\]
            | \["(?!__)[^"\\\n{}]+"\]
-        )+)\s*\}\}""",
+        )*)\s*\}\}""",
     re.ASCII | re.VERBOSE,
 )
 _PART = re.compile(r"""\.(?P<name>\w+)|\[(?P<index>\d+)\]|\[(?P<quote>['"])(?P<key>.+?)(?P=quote)\]""", re.ASCII)
@@ -295,8 +296,10 @@ def _read_pieces(source: str) -> tuple[str | Path, ...] | None:
     for match in _PLAIN_REFERENCE.finditer(source):
         if match.start() > end:
             pieces.append(source[end : match.start()])
-        keys: list[str | int] = [match[1]]
-        for part in _PART.finditer(match[2]):
+        if match["root"] in NAMED_KINDS and not match["parts"]:
+            return None  # incomplete; template_syntax says so
+        keys: list[str | int] = [match["root"]]
+        for part in _PART.finditer(match["parts"]):
             keys.append(int(part["index"]) if part["index"] else part["name"] or part["key"])
         line = source.count("\n", 0, match.start(1)) + 1
         column = match.start(1) - source.rfind("\n", 0, match.start(1))

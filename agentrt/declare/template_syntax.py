@@ -1,9 +1,9 @@
 """The template language: jinja2 cut down to what can be checked before a run, read and rewritten for the filters.
 
 What is allowed is listed (kinds of nodes, filters, tests, methods, names); a template with anything else is refused when
-it is read, with its line and the nearest allowed name. ``inputs`` and ``actions`` are the only names from outside, and
-every use of them must say statically what is read: ``actions[name]`` with a computed name is refused, because then nobody
-could tell what the action waits for.
+it is read, with its line and the nearest allowed name. ``inputs``, ``actions``, ``state`` and, in a ``for_each``, ``item``
+and ``item_index`` are the only names from outside, and every use of them must say statically what is read:
+``actions[name]`` with a computed name is refused, because then nobody could tell what the action waits for.
 
 The same walk rewrites the tree so that nothing goes past the sandbox's meter: loops, ``~``, slices, comparisons and
 method calls become filters of ours.
@@ -22,7 +22,7 @@ from jinja2 import TemplateSyntaxError, nodes
 from agentrt.declare import template_filters as filters
 from agentrt.declare.codes import Code
 from agentrt.declare.limits import MAX_LOOP_DEPTH, MAX_TEMPLATE_DEPTH
-from agentrt.declare.reference import Problem, Reference
+from agentrt.declare.reference import ITEM_KINDS, NAMED_KINDS, Problem, Reference
 from agentrt.declare.template_sandbox import Environment
 from agentrt.errors import nearest_match
 
@@ -191,7 +191,7 @@ class _Reader:
             for item in target.items:
                 self._bind(item, bound)
         elif isinstance(target, nodes.Name):
-            if target.name in ("inputs", "actions", "loop"):
+            if target.name in (*NAMED_KINDS, "loop"):
                 self._note(
                     Code.NOT_ALLOWED, f"template: {target.name!r} cannot be given another meaning", target.lineno
                 )
@@ -274,9 +274,9 @@ class _Reader:
 
     def _read_root(self, root: nodes.Name, path: list[str], bound: Bound, *, is_whole: bool) -> None:
         name = root.name
-        if name in ("inputs", "actions"):
+        if name in NAMED_KINDS:
             if path:
-                reference = Reference("inputs" if name == "inputs" else "actions", path[0], tuple(path[1:]))
+                reference = Reference(name, path[0], tuple(path[1:]))
                 self._syntax.references.setdefault(reference, self._find(reference, root.lineno))
                 return
             example = f"{name}.NAME" + (".output" if name == "actions" else "")
@@ -290,8 +290,11 @@ class _Reader:
                 match = nearest_match(path[0], LOOP_PARTS) if path else None
                 hint = f"did you mean loop.{match}?" if match else f"it has {', '.join(LOOP_PARTS)}"
                 self._note(Code.UNKNOWN_NAME, f"template: unknown {seen!r}", root.lineno, name, hint=hint)
+        elif name not in bound and name in ITEM_KINDS:
+            reference = Reference(name, "", tuple(path))
+            self._syntax.references.setdefault(reference, self._find(reference, root.lineno))
         elif name not in bound:
-            known = ["inputs", "actions", *bound]
+            known = [*NAMED_KINDS, *bound]
             match = nearest_match(name, known)
             hint = f"did you mean {match!r}?" if match else f"known here: {', '.join(known)}"
             self._note(Code.UNKNOWN_NAME, f"template: unknown name {name!r}", root.lineno, name, hint=hint)
@@ -362,10 +365,10 @@ class _Reader:
         """Find the column of a reference in its line; jinja tells only lines."""
         if not 1 <= lineno <= len(self._lines):
             return lineno, None
-        keys = [re.escape(key) for key in (reference.name, *reference.path)]
+        keys = [re.escape(key) for key in reference.keys[1:]]
         links = [rf"\s*(?:\.\s*{key}(?!\w)|\[\s*['\"]?{key}['\"]?\s*\])" for key in keys]
         whole = rf"(?<!\w){reference.kind}" + "".join(links)
-        begin = rf"(?<!\w){reference.kind}" + links[0]
+        begin = rf"(?<!\w){reference.kind}" + "".join(links[:1])
         for pattern in (rf"{whole}(?!\s*[.\[])", whole, begin):
             found = re.search(pattern, self._lines[lineno - 1])
             if found:

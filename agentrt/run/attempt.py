@@ -6,8 +6,9 @@ Every way an attempt can fail leaves here as an AgentrtError; cancellation passe
 from __future__ import annotations
 
 import inspect
+import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -15,10 +16,12 @@ from typing import Any, Protocol
 import anyio
 import anyio.to_thread
 
-from agentrt.declare.action import Action, ActionType, FunctionCall, LlmCall, ToolCall
+from agentrt.declare.action import Action, ActionType
 from agentrt.declare.agent import Agent, ModelRef
+from agentrt.declare.call import FunctionCall, HumanCall, LlmCall, ToolCall
 from agentrt.declare.dag import Dag
-from agentrt.errors import AgentrtError, ModelStreamError, ToolError
+from agentrt.declare.json_schema import misfit
+from agentrt.errors import AgentrtError, ModelResponseError, ModelStreamError, ToolError
 from agentrt.models.model import ChatRequest, FinishEvent, Message, Model, Sampling, TokenEvent
 from agentrt.tools.registry import ToolRegistry
 from agentrt.tools.tool import ToolContext
@@ -33,6 +36,7 @@ Scope = Mapping[str, Any]
 class Attempt:
     """One try of an action: what it may know and where it reports to."""
 
+    action: str
     scope: Scope
     span: ActionSpan
     remaining_s: float | None
@@ -53,11 +57,42 @@ class ModelSource(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class ApprovalRequest:
+    """What a person is asked: the action and its question, with everything filled in."""
+
+    dag: str
+    action: str
+    question: str
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """What a person answered. A refusal fails the action, with the comment as its reason."""
+
+    approved: bool
+    comment: str = ""
+
+
+Approver = Callable[[ApprovalRequest], Awaitable[Approval]]
+
+
 class Caller:
     """Carries out the calls of one Dag's actions."""
 
-    def __init__(self, dag: Dag, *, models: ModelSource, tools: ToolRegistry, trace_content: bool) -> None:
+    def __init__(
+        self,
+        dag: Dag,
+        *,
+        models: ModelSource,
+        tools: ToolRegistry,
+        trace_content: bool,
+        max_concurrency: int = 64,
+        approver: Approver | None = None,
+    ) -> None:
         self._dag = dag
+        self.max_concurrency = max_concurrency
+        self._approver = approver
         self._models = models
         self._tools = tools
         self._trace_content = trace_content
@@ -68,18 +103,32 @@ class Caller:
             return ActionType(self._tools[action.call.tool].action_type)
         return action.type
 
-    async def call(self, action: Action, attempt: Attempt) -> Any:
+    def of(self, dag: Dag) -> Caller:
+        """Return what carries out the calls of another Dag in the same run."""
+        return Caller(
+            dag,
+            models=self._models,
+            tools=self._tools,
+            trace_content=self._trace_content,
+            max_concurrency=self.max_concurrency,
+            approver=self._approver,
+        )
+
+    async def call(self, call: LlmCall | ToolCall | FunctionCall | HumanCall, attempt: Attempt) -> Any:
         """Do it once and return the action's output.
 
         Raises:
             AgentrtError: whatever went wrong, with its cause chained.
         """
-        match action.call:
-            case LlmCall() as call:
-                return await self._ask(call, attempt)
-            case ToolCall() as call:
+        match call:
+            case LlmCall():
+                answer = await self._ask(call, attempt)
+                return answer if call.output_schema is None else _read_answer(answer, call.output_schema)
+            case ToolCall():
                 return await self._use_tool(call, attempt)
-            case FunctionCall() as call:
+            case HumanCall():
+                return await self._ask_person(call, attempt)
+            case FunctionCall():
                 arguments = {name: read.look_up(attempt.scope) for name, read in call.arguments.items()}
                 for name, convert in call.converters.items():
                     try:
@@ -132,10 +181,38 @@ class Caller:
         )
         return "".join(pieces)
 
+    async def _ask_person(self, call: HumanCall, attempt: Attempt) -> Mapping[str, Any]:
+        if self._approver is None:
+            raise ToolError("it asks a person for approval, and nobody answers: give Runtime an 'approver'")
+        question = call.question.render(attempt.scope)
+        approval = await self._approver(ApprovalRequest(self._dag.name, attempt.action, question))
+        if not approval.approved:
+            raise ToolError(f"it was not approved{f': {approval.comment}' if approval.comment else ''}")
+        return {"approved": True, "comment": approval.comment}
+
     async def _use_tool(self, call: ToolCall, attempt: Attempt) -> Any:
         tool = self._tools[call.tool]
         arguments = tool.bind(call.arguments.render(attempt.scope), ToolContext(base_dir=self._dag.base_dir))
         return await _call_function(tool.function, arguments)
+
+
+def _read_answer(answer: str, schema: Mapping[str, Any]) -> Any:
+    """Read an answer as JSON; a fence around it, which models like to write, is taken off.
+
+    Raises:
+        ModelResponseError: it is no JSON, or does not fit ``schema``.
+    """
+    text = answer.strip()
+    if text.startswith("```") and text.endswith("```") and "\n" in text:
+        text = text[text.index("\n") : -3]
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ModelResponseError(f"the answer is no JSON ({error}): {answer!r:.200}") from error
+    problem = misfit(value, schema)
+    if problem is not None:
+        raise ModelResponseError(f"the answer does not fit its output_schema: {problem}")
+    return value
 
 
 def _chat_request(agent: Agent, call: LlmCall, attempt: Attempt) -> ChatRequest:

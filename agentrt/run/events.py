@@ -30,7 +30,7 @@ class ActionResult:
     output: Any = None
     error: AgentrtError | None = None
     reason: str | None = None
-    """Why it was skipped or cancelled, in words."""
+    """Why it was skipped or cancelled, or what its fallback stands in for, in words."""
     num_attempts: int = 0
     started_s: float | None = None
     duration_s: float | None = None
@@ -74,12 +74,15 @@ class ActionStarted:
     action: str
     attempt: int
     at_s: float
+    item: int | None = None
+    """Which item of a ``for_each``."""
 
 
 @dataclass(frozen=True, slots=True)
 class ActionToken:
     action: str
     text: str
+    item: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +93,7 @@ class ActionRetrying:
     attempt: int
     error: AgentrtError
     wait_s: float
+    item: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ must not come back together. A server that says when to come back is believed.
 
 from __future__ import annotations
 
-from agentrt.declare.action import RetryCause, RetryPolicy
+from agentrt.declare.policy import RetryCause, RetryPolicy
 from agentrt.errors import (
     AgentrtError,
     ModelConnectionError,

@@ -20,12 +20,13 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 from agentrt.compile.inputs import bind_inputs
 from agentrt.compile.plan import Plan, plan
 from agentrt.config import RuntimeConfig
+from agentrt.declare.call import HumanCall, LlmCall
 from agentrt.declare.dag import Dag
-from agentrt.errors import InputError
+from agentrt.errors import InputError, UsageError
 from agentrt.models.model import Model
 from agentrt.models.registry import ModelRegistry
 from agentrt.net.http_pool import HttpPool
-from agentrt.run.attempt import Caller
+from agentrt.run.attempt import Approver, Caller
 from agentrt.run.events import RunEvent, RunFinished, RunResult
 from agentrt.run.executor import Execution
 from agentrt.tools.builtin import builtin_tools
@@ -57,7 +58,8 @@ class Runtime:
     """Runs Dags. Use it as an async context manager, on asyncio or trio; or as a plain one, for ``run_sync``.
 
     ``tools`` are added to the built-in ones. ``models`` are the caller's own Model objects by name; they win over the
-    catalog and stay the caller's to close.
+    catalog and stay the caller's to close. ``approver`` is asked where a Dag asks a person; it may take its time, and holds
+    nobody else up.
     """
 
     def __init__(
@@ -66,9 +68,11 @@ class Runtime:
         *,
         tools: Iterable[Tool] = (),
         models: Mapping[str, Model] | None = None,
+        approver: Approver | None = None,
     ) -> None:
         self.config = config or RuntimeConfig.from_env()
         self.tools = ToolRegistry([*builtin_tools(), *tools])
+        self._approver = approver
         self._pool = HttpPool()
         self._models = ModelRegistry(self.config, pool=self._pool, given=models)
         self._tracing = open_tracing(self.config)
@@ -89,7 +93,7 @@ class Runtime:
         ``deadline_s`` overrides the Dag's own deadline; after that many seconds everything is cancelled.
 
         Raises:
-            DeclarationError, InputError, UnknownModelError: nothing was run.
+            DeclarationError, InputError, UnknownModelError, UsageError: nothing was run.
             ActionError, DeadlineError, RunError: the run failed; ``.result`` keeps what had finished.
 
         Cancelling the call cancels everything the run has begun.
@@ -120,12 +124,14 @@ class Runtime:
         Raises:
             DeclarationError, InputError, UnknownModelError: on entry; nothing was run.
         """
-        planned = dag if isinstance(dag, Plan) else plan(dag, self.tools)
-        bound = bind_inputs(planned.dag, inputs or {})
-        for action in planned.dag.actions.values():
-            if action.agent is not None:
-                # Nothing is loaded yet; an unknown name is found before anything runs.
-                self._models.get(planned.dag.agents[action.agent].model, planned.dag.base_dir)
+        if isinstance(dag, Plan):
+            planned, bound = dag, bind_inputs(dag.dag, inputs or {})
+        else:
+            # Checked first: inputs of a Dag that is wrong are not worth a word.
+            planned = plan(dag, self.tools)
+            bound = bind_inputs(dag, inputs or {})
+        for each in planned.dag.with_inner():
+            self._check_can_run(each)
         deadline_s = planned.dag.slo.deadline_s if deadline_s is None else deadline_s
         if deadline_s is not None and not (0 < deadline_s < math.inf):
             raise InputError(f"the deadline must be more than 0 seconds, got {deadline_s:g}")
@@ -136,7 +142,14 @@ class Runtime:
         span = self._tracing.start_run(
             run_id=run_id, dag=planned.dag.name, deadline_s=deadline_s, slo_p99_s=planned.dag.slo.p99_s
         )
-        caller = Caller(planned.dag, models=self._models, tools=self.tools, trace_content=self.config.trace_content)
+        caller = Caller(
+            planned.dag,
+            models=self._models,
+            tools=self.tools,
+            trace_content=self.config.trace_content,
+            max_concurrency=self.config.max_concurrency,
+            approver=self._approver,
+        )
         execution = Execution(
             planned,
             bound,
@@ -161,6 +174,19 @@ class Runtime:
                     scope.cancel()
             except BaseExceptionGroup as group:
                 raise group.exceptions[0] from None
+
+    def _check_can_run(self, dag: Dag) -> None:
+        """Find out before anything runs that a model has no such name, or that nobody is there to be asked."""
+        for action in dag.actions.values():
+            for call in action.calls:
+                if isinstance(call, LlmCall):
+                    # Nothing is loaded yet.
+                    self._models.get(dag.agents[call.agent].model, dag.base_dir)
+                elif isinstance(call, HumanCall) and self._approver is None:
+                    raise UsageError(
+                        f"action {action.name!r} asks a person for approval, and nobody answers: "
+                        "give Runtime an 'approver', or run it from a terminal"
+                    )
 
     def run_sync(
         self,

@@ -54,6 +54,9 @@ class _NullRunSpan:
 
 
 class _NullActionSpan:
+    def inner_run(self) -> RunSpan:
+        return _NullRunSpan()
+
     def model_call(
         self, *, model: str, provider: str, max_tokens: int, temperature: float, prompt: str | None = None
     ) -> ModelCallSpan:

@@ -26,6 +26,7 @@ from agentrt.trace.recorder import (
     NOT_FAILED,
     Attributes,
     Clock,
+    OpenSpan,
     Recorder,
     error_type,
     is_cancellation,
@@ -59,7 +60,17 @@ class OtelTracing:
         atexit.register(self.close)
 
     def start_run(self, *, run_id: str, dag: str, deadline_s: float | None, slo_p99_s: float | None) -> OtelRunSpan:
-        return OtelRunSpan(self._recorder, run_id, valid_unicode(dag), deadline_s, slo_p99_s)
+        dag = valid_unicode(dag)
+        attributes: Attributes = {
+            names.OPERATION: names.INVOKE_WORKFLOW,
+            names.AGENT_NAME: dag,
+            names.WORKFLOW_NAME: dag,
+            names.RUN_ID: valid_unicode(run_id),
+            names.DAG: dag,
+            names.DEADLINE_S: deadline_s,
+            names.SLO_P99_S: slo_p99_s,
+        }
+        return OtelRunSpan(self._recorder, self._recorder.open(f"{names.INVOKE_WORKFLOW} {dag}", None, attributes))
 
     def close(self) -> None:
         atexit.unregister(self.close)
@@ -72,28 +83,18 @@ class OtelTracing:
 
 
 class OtelRunSpan:
-    """A run's span, and the spans of the agents that act in it."""
+    """A run's span, and the spans of the agents that act in it.
 
-    def __init__(
-        self, recorder: Recorder, run_id: str, dag: str, deadline_s: float | None, slo_p99_s: float | None
-    ) -> None:
+    The run of a Dag inside an action has no span of its own: it shares that of the action, which ends it.
+    """
+
+    def __init__(self, recorder: Recorder, open_span: OpenSpan, *, is_inner: bool = False) -> None:
         self._recorder = recorder
+        self._open = open_span
+        self._is_inner = is_inner
         self._lock = threading.Lock()
         self._agents: dict[str, _Agent] = {}
         self._actions: list[OtelActionSpan] = []
-        self._open = recorder.open(
-            f"{names.INVOKE_WORKFLOW} {dag}",
-            None,
-            {
-                names.OPERATION: names.INVOKE_WORKFLOW,
-                names.AGENT_NAME: dag,
-                names.WORKFLOW_NAME: dag,
-                names.RUN_ID: valid_unicode(run_id),
-                names.DAG: dag,
-                names.DEADLINE_S: deadline_s,
-                names.SLO_P99_S: slo_p99_s,
-            },
-        )
 
     @property
     def trace_id(self) -> str | None:
@@ -117,7 +118,8 @@ class OtelRunSpan:
             action.end(status=CANCELLED, reason="the run ended first")
         for agent in self._agents.values():
             agent.end()
-        self._open.end(status, error)
+        if not self._is_inner:
+            self._open.end(status, error)
 
 
 class OtelActionSpan:
@@ -133,6 +135,7 @@ class OtelActionSpan:
         self._recorder = recorder
         self._agent = agent
         self._calls: list[OtelModelCallSpan] = []
+        self._inner_runs: list[OtelRunSpan] = []
         self._num_failed_attempts = 0
         self._open = recorder.open(
             f"action {name}",
@@ -146,6 +149,11 @@ class OtelActionSpan:
                 names.TOOL_TYPE: "function" if tool is not None else None,
             },
         )
+
+    def inner_run(self) -> OtelRunSpan:
+        run = OtelRunSpan(self._recorder, self._open, is_inner=True)
+        self._inner_runs.append(run)
+        return run
 
     def model_call(
         self,
@@ -192,6 +200,8 @@ class OtelActionSpan:
             return
         for call in self._calls:
             call.end(error=asyncio.CancelledError())
+        for run in self._inner_runs:
+            run.end(status=CANCELLED)
         self._open.end(
             status,
             error,

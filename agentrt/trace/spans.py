@@ -37,6 +37,10 @@ class ModelCallSpan(Protocol):
 
 
 class ActionSpan(Protocol):
+    def inner_run(self) -> RunSpan:
+        """Return what takes the actions of a Dag that this action runs: their spans stand under this one."""
+        ...
+
     def model_call(
         self,
         *,

@@ -22,7 +22,8 @@ from pathlib import Path
 
 from agentrt.compile.plan import Plan, plan
 from agentrt.config import RuntimeConfig
-from agentrt.declare.action import Action, ActionType, FunctionCall
+from agentrt.declare.action import Action, ActionType
+from agentrt.declare.call import FunctionCall
 from agentrt.declare.dag import Dag
 from agentrt.declare.reference import Reference
 from agentrt.declare.template import ValueTemplate

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 from agentrt.compile.check import check_file
-from agentrt.declare.action import ActionType, Effects, LatencyPrior, LlmCall, RetryCause, RetryPolicy, ToolCall
+from agentrt.declare.action import ActionType
 from agentrt.declare.agent import ModelRef
+from agentrt.declare.call import LlmCall, ToolCall
 from agentrt.declare.dag import Slo
 from agentrt.declare.dag_file import load_dag_file, parse_dag, read_dag
+from agentrt.declare.policy import Effects, LatencyPrior, RetryCause, RetryPolicy
 from agentrt.errors import DeclarationError
 from agentrt.tools.builtin import builtin_tools
 from agentrt.tools.registry import ToolRegistry
@@ -22,7 +24,7 @@ inputs:
   question: string
   limit: {type: integer, default: 3, minimum: 1}
 outputs:
-  answer: "{{ actions.reply.output }}"
+  answer: "{{ actions.reply.output | default(none) }}"
   facts: ["{{ actions.search.output }}", 1]
 slo: {p99: 2s, deadline: 1.5m}
 agents:
@@ -162,7 +164,7 @@ MISTAKES = [
     ("search.output[0].text", "search.outptu", "DAG032", 36, "did you mean 'output'"),
     ("search.output[0].text", "serch.output", "DAG031", 36, "did you mean 'search'"),
     ("search.output[0].text", "search", "DAG024", 36, ""),
-    ("{{ actions.reply.output }}", "{{ actions.repyl.output }}", "DAG031", 7, "did you mean 'reply'"),
+    ("{{ actions.reply.output | default", "{{ actions.repyl.output | default", "DAG031", 7, "did you mean 'reply'"),
     (
         '"Which kind? {{ inputs.question }}"',
         '"Which kind? {{ actions.reply.output }}"',

@@ -7,14 +7,15 @@ from pathlib import Path
 
 from agentrt.compile.check import check
 from agentrt.declare import template_filters
-from agentrt.declare.action import ActionType, Effects, RetryCause
-from agentrt.declare.action_fields import ACTION_KEYS, TOOL_TYPES
-from agentrt.declare.codes import Code
+from agentrt.declare.action import ActionType
+from agentrt.declare.action_fields import ACTION_KEYS
+from agentrt.declare.agent_fields import AGENT_KEYS, MODEL_KEYS
+from agentrt.declare.call_fields import TOOL_TYPES
 from agentrt.declare.dag import Dag
-from agentrt.declare.dag_file import AGENT_KEYS, DAG_KEYS, MODEL_KEYS, parse_dag
-from agentrt.declare.explanations import EXPLANATIONS, diagnostics_page
+from agentrt.declare.dag_file import DAG_KEYS, parse_dag
 from agentrt.declare.guard_syntax import FUNCTIONS, MACROS
 from agentrt.declare.parameters import PARAMETERS
+from agentrt.declare.policy import Effects, RetryCause
 from agentrt.tools.builtin import builtin_tools
 from agentrt.tools.registry import ToolRegistry
 
@@ -63,10 +64,3 @@ def test_the_python_example_makes_a_dag() -> None:
     assert isinstance(dag, Dag)
     assert check(dag) == ()
     assert list(dag.inputs) == ["question", "limit"]
-
-
-def test_every_code_is_explained_and_the_page_is_up_to_date() -> None:
-    """No code without an explanation; docs/diagnostics.md is what the table makes."""
-    assert list(EXPLANATIONS) == list(Code)
-    assert len(set(Code)) == len(list(Code))
-    assert (DOCS / "diagnostics.md").read_text() == diagnostics_page()

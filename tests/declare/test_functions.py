@@ -12,11 +12,13 @@ import pytest
 from agentrt.compile.check import check
 from agentrt.compile.inputs import bind_inputs
 from agentrt.compile.plan import plan
-from agentrt.declare.action import Action, ActionOptions, ActionType, Effects, FunctionCall, LlmCall, RetryPolicy
+from agentrt.declare.action import Action, ActionOptions, ActionType
 from agentrt.declare.agent import Agent
+from agentrt.declare.call import FunctionCall, LlmCall
 from agentrt.declare.dag import Dag, Input, Slo
 from agentrt.declare.dag_file import parse_dag
 from agentrt.declare.functions import action
+from agentrt.declare.policy import Effects, RetryPolicy
 from agentrt.errors import DeclarationError, InputError
 
 
@@ -207,3 +209,28 @@ def test_what_is_no_function_is_told() -> None:
         Dag.from_functions("d", [broken])
     with pytest.raises(DeclarationError, match="DAG06"):
         Dag.from_functions("d", [dict.fromkeys], inputs={})
+
+
+def test_a_function_may_be_an_action_of_an_agent() -> None:
+    """``@agent.action`` names whose work it is, brings the agent into the Dag, and goes with ``@action``."""
+    writer = Agent("writer", "You write.")
+
+    @writer.action
+    @action(timeout_s=2)
+    def draft(topic: str) -> str:
+        return topic
+
+    dag = Dag.from_functions("d", [draft])
+    assert (dag.actions["draft"].agent, dag.agents["writer"], dag.actions["draft"].timeout_s) == ("writer", writer, 2)
+    assert dag.check() == ()
+    assert dag.plan().order == ("draft",)
+
+
+def test_a_name_for_an_action_and_an_input_is_ambiguous() -> None:
+    """A parameter of that name could mean either."""
+
+    def search(x: int) -> int:
+        return x
+
+    with pytest.raises(DeclarationError, match="DAG037"):
+        Dag.from_functions("d", [search], inputs={"x": int, "search": str})

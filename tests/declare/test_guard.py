@@ -150,6 +150,28 @@ def test_a_guard_that_cannot_be_decided_fails_loudly(source: str, says: str) -> 
     assert len(str(caught.value)) < 600
 
 
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ("true + 'a' == 1", Place("d.yaml", 5, 9)),
+        ("inputs.urgent &&\n  (true) + 'a' == 1", Place("d.yaml", 6, 7)),
+        ("inputs.urgent && inputs.limit == true", Place("d.yaml", 5, 26)),
+    ],
+)
+def test_an_error_beside_true_or_false_has_its_place(source: str, place: Place) -> None:
+    """cel-python's parser does not note where these two words stand; a guard does."""
+    with pytest.raises(TemplateError) as caught:
+        Guard.parse(source, Origin(Place("d.yaml", 5, 9), 4)).holds(SCOPE)
+    assert caught.value.place == place
+
+
+def test_the_syntax_tree_of_a_guard_can_be_looked_into() -> None:
+    """Its places count from the beginning of the guard, also for the words true and false."""
+    tree = Guard.parse("inputs.a == 1 ||\n true").tree
+    literals = [(str(node.children[0]), node.meta.line, node.meta.column) for node in tree.find_data("literal")]
+    assert sorted(literals) == [("1", 1, 13), ("true", 2, 2)]
+
+
 def test_only_what_a_guard_reads_is_converted() -> None:
     """An output that CEL has no form for does not matter to a guard that does not read it."""
     scope = {"inputs": {"a": {"x": 1, "y": object()}}, "actions": {"b": {"output": object(), "status": "succeeded"}}}

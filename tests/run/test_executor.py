@@ -8,8 +8,8 @@ from typing import Any
 import anyio
 import pytest
 
-from agentrt.declare.action import RetryCause, RetryPolicy
 from agentrt.declare.dag import Slo
+from agentrt.declare.policy import RetryCause, RetryPolicy
 from agentrt.errors import (
     ActionError,
     DeadlineError,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agentrt.declare.action import RetryCause, RetryPolicy
+from agentrt.declare.policy import RetryCause, RetryPolicy
 from agentrt.errors import (
     AgentrtError,
     ModelConnectionError,

@@ -9,7 +9,8 @@ import anyio
 
 from agentrt.compile.plan import plan
 from agentrt.config import RuntimeConfig
-from agentrt.declare.action import Action, ActionType, FunctionCall
+from agentrt.declare.action import Action, ActionType
+from agentrt.declare.call import FunctionCall
 from agentrt.declare.dag import Dag, Input, Slo
 from agentrt.declare.guard import Guard
 from agentrt.declare.reference import Reference

@@ -6,19 +6,24 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from agentrt.declare.action import (
-    Action,
-    ActionType,
+from agentrt.declare.action import Action, ActionType
+from agentrt.declare.agent import Agent, ModelRef
+from agentrt.declare.call import Fallback, LlmCall, ToolCall
+from agentrt.declare.call_fields import TOOL_TYPES
+from agentrt.declare.dag import Dag, Edge, Input, Slo, StateField
+from agentrt.declare.guard import Guard
+from agentrt.declare.policy import (
+    CacheTier,
     Effects,
+    ForEach,
+    Join,
+    JoinKind,
     LatencyPrior,
-    LlmCall,
+    OnItemError,
+    Reducer,
     RetryCause,
     RetryPolicy,
-    ToolCall,
 )
-from agentrt.declare.agent import Agent, ModelRef
-from agentrt.declare.dag import Dag, Input, Slo
-from agentrt.declare.guard import Guard
 from agentrt.declare.template import Template, ValueTemplate
 
 NAMES = st.sampled_from(
@@ -39,6 +44,7 @@ SOLID_TEXTS = TEXTS.map(lambda text: text if text.strip() else "solid")
 DURATIONS_S = st.one_of(
     st.integers(1, 10_000).map(lambda ms: ms / 1000), st.sampled_from([0.001, 0.25, 60.0, 90.0, 3600.0, 1 / 3])
 )
+STATE_FIELDS = ["notes", "seen"]
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(-(2**63), 2**63), st.floats(allow_nan=False), TEXTS),
     lambda inner: st.one_of(st.lists(inner, max_size=3), st.dictionaries(TEXTS, inner, max_size=3)),
@@ -99,15 +105,21 @@ def actions(draw: st.DrawFn, name: str, earlier: list[str], input_names: list[st
         prompt = Template.parse(draw(texts.map(lambda text: text if text.strip() else "solid")))
         call = LlmCall(draw(st.sampled_from(agent_names)), prompt, tuple(choices), draw(PARAMETERS))
     else:
-        kinds = [kind for kind in ActionType if kind not in (ActionType.LLM, ActionType.FUNCTION)]
-        action_type = draw(st.sampled_from(kinds))
+        action_type = draw(st.sampled_from(TOOL_TYPES))
         arguments = draw(st.dictionaries(NAMES, st.one_of(texts, VALUES), max_size=3))
         call = ToolCall(draw(NAMES), ValueTemplate.parse(arguments))
-    sources = ["true"] + [f"inputs.{known} == 'x'" for known in input_names]
+    sources = ["true"] + [f"string(inputs.{known}) == 'x'" for known in input_names]
     sources += [f"actions.{known}.status == 'succeeded'" for known in earlier]
     retry = st.builds(
         RetryPolicy, st.integers(1, 9), st.frozensets(st.sampled_from(RetryCause), min_size=1), DURATIONS_S, DURATIONS_S
     )
+    drawn_retry = draw(st.one_of(st.none(), retry))
+    # What writes is not tried again.
+    harmless = [effects for effects in Effects if effects is not Effects.WRITE or drawn_retry is None]
+    values = st.one_of(VALUES, st.sampled_from(references or ["x"])).map(ValueTemplate.parse)
+    own_items = ["{{ inputs.x0 }}"] if "x0" in input_names else [1]
+    items = st.one_of(st.lists(VALUES, max_size=2), st.just(own_items)).map(ValueTemplate.parse)
+    each = st.builds(ForEach, items, st.one_of(st.none(), st.integers(1, 9)), st.sampled_from(OnItemError))
     return Action(
         name=name,
         type=action_type,
@@ -115,9 +127,18 @@ def actions(draw: st.DrawFn, name: str, earlier: list[str], input_names: list[st
         needs=draw(st.frozensets(st.sampled_from(earlier), max_size=2)) if earlier else frozenset(),
         guard=draw(st.one_of(st.none(), st.sampled_from(sources).map(Guard.parse))),
         timeout_s=draw(st.one_of(st.none(), DURATIONS_S)),
-        retry=draw(st.one_of(st.none(), retry)),
+        retry=drawn_retry,
         latency=draw(st.one_of(st.none(), DURATIONS_S.map(lambda s: LatencyPrior(s, s * 2)))),
-        effects=draw(st.one_of(st.none(), st.sampled_from(Effects))),
+        effects=draw(st.one_of(st.none(), st.sampled_from(harmless))),
+        join=draw(st.sampled_from([Join(), Join(JoinKind.ANY), Join(JoinKind.FIRST_SUCCESS)])),
+        optional=draw(st.booleans()),
+        fallback=draw(st.one_of(st.none(), values.map(lambda value: Fallback(value=value)))),
+        for_each=draw(st.one_of(st.none(), each)),
+        writes={
+            field: draw(values) for field in draw(st.lists(st.sampled_from(STATE_FIELDS), unique=True, max_size=1))
+        },
+        cache=draw(st.one_of(st.none(), st.sampled_from(CacheTier))),
+        ignore=draw(st.dictionaries(st.sampled_from(["DAG054", "DAG056"]), SOLID_TEXTS.map(str.strip), max_size=1)),
     )
 
 
@@ -131,9 +152,11 @@ def dags(draw: st.DrawFn, max_actions: int = 4) -> Dag:
     for name in action_names:
         made[name] = draw(actions(name, list(made), input_names, agent_names))
     outputs: Any = st.one_of(VALUES, st.sampled_from([f"{{{{ actions.{name}.output }}}}" for name in made]))
-    p99_s, deadline_s = draw(st.one_of(st.none(), DURATIONS_S)), draw(st.one_of(st.none(), DURATIONS_S))
-    if p99_s and deadline_s and p99_s > deadline_s:
-        p99_s, deadline_s = deadline_s, p99_s
+    # Longer than any path of latencies drawn above.
+    p99_s, deadline_s = draw(st.one_of(st.none(), DURATIONS_S)), draw(st.sampled_from([None, 100 * 3600.0]))
+    pairs = [(source, target) for index, target in enumerate(made) for source in list(made)[:index]]
+    ends = draw(st.lists(st.sampled_from(pairs), max_size=2, unique=True)) if pairs else []
+    guards = st.sampled_from([None, "true", "1 < 2"]).map(lambda text: Guard.parse(text) if text else None)
     return Dag(
         name=draw(SOLID_TEXTS),
         actions=made,
@@ -145,4 +168,7 @@ def dags(draw: st.DrawFn, max_actions: int = 4) -> Dag:
         agents={name: draw(agents(name)) for name in agent_names},
         description=draw(TEXTS),
         slo=Slo(p99_s, deadline_s),
+        edges=tuple(Edge(source, target, draw(guards)) for source, target in ends),
+        state={name: StateField(name, {"type": "array"}, Reducer.APPEND, []) for name in STATE_FIELDS},
+        ignore=draw(st.dictionaries(st.just("DAG051"), SOLID_TEXTS.map(str.strip), max_size=1)),
     )
