@@ -41,7 +41,9 @@ def bind_inputs(dag: Dag, given: Mapping[str, Any], *, coerce_text: bool = False
         problem = misfit(value, declared.schema)
         if problem is not None:
             problems.append(f"input {name!r}: {problem}")
-        bound[name] = value
+        # To JSON Schema 3.0 is an integer; to a condition it is not one.
+        is_whole = isinstance(value, float) and declared.schema.get("type") == "integer" and value.is_integer()
+        bound[name] = int(value) if is_whole else value
     if problems:
         raise InputError(f"Dag {dag.name!r}: {'; '.join(problems)}")
     return bound

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
-from agentrt.declare.action import Action, LlmCall, ToolCall
+from agentrt.declare.action import Action
 from agentrt.declare.codes import Code, diagnose
-from agentrt.declare.dag import Dag
 from agentrt.declare.limits import MAX_NAMES_COMPARED
 from agentrt.declare.reference import Reference
 from agentrt.errors import Diagnostic, Place, nearest_match
-from agentrt.tools.registry import ToolRegistry
+
+if TYPE_CHECKING:
+    from agentrt.compile.subject import Subject
 
 PARTS_OF_AN_ACTION = ("output", "status")
 _TEXT: Mapping[str, Any] = {"type": "string"}
@@ -29,27 +30,38 @@ def did_you_mean(name: str, known: Iterable[str], kind: str) -> str:
 
 
 def check_reference(
-    dag: Dag,
-    reference: Reference,
-    place: Place | None,
-    known_actions: Collection[str],
-    *,
-    reader: Action | None,
-    tools: ToolRegistry | None,
+    subject: Subject, reference: Reference, place: Place | None, *, reader: Action | None
 ) -> Iterator[Diagnostic]:
     """Say what is wrong with one reference of ``reader``, or of the outputs when that is None."""
-    if reference.kind == "inputs":
-        if reference.name not in dag.inputs:
-            hint = did_you_mean(reference.name, dag.inputs, "inputs")
-            yield diagnose(Code.UNKNOWN_INPUT, f"there is no input {reference.name!r}", place, hint=hint)
-        else:
+    dag = subject.dag
+    match reference.kind:
+        case "inputs":
+            if reference.name not in dag.inputs:
+                hint = did_you_mean(reference.name, dag.inputs, "inputs")
+                yield diagnose(Code.UNKNOWN_INPUT, f"there is no input {reference.name!r}", place, hint=hint)
+                return
             schema = dag.inputs[reference.name].schema
             yield from _check_path(f"inputs.{reference.name}", reference.path, schema, place)
-        return
+        case "state":
+            if reference.name not in dag.state:
+                hint = did_you_mean(reference.name, dag.state, "state fields")
+                yield diagnose(Code.UNKNOWN_STATE, f"there is no state field {reference.name!r}", place, hint=hint)
+                return
+            yield from _check_path(f"state.{reference.name}", reference.path, dag.state[reference.name].schema, place)
+        case "actions":
+            yield from _check_action_reference(subject, reference, place, reader)
+        case _:
+            if reader is None:
+                yield diagnose(Code.UNKNOWN_NAME, f"{reference.kind!r} is there only in a 'for_each'", place)
+
+
+def _check_action_reference(
+    subject: Subject, reference: Reference, place: Place | None, reader: Action | None
+) -> Iterator[Diagnostic]:
     if reader is not None and reference.name == reader.name:
         yield self_reference(reader, place)
-    elif reference.name not in known_actions:
-        hint = did_you_mean(reference.name, dag.actions, "actions")
+    elif reference.name not in subject.known_actions:
+        hint = did_you_mean(reference.name, subject.dag.actions, "actions")
         yield diagnose(Code.UNKNOWN_ACTION, f"there is no action {reference.name!r}", place, hint=hint)
     elif not reference.path:
         hint = f"write actions.{reference.name}.output"
@@ -60,25 +72,15 @@ def check_reference(
         match = nearest_match(part, PARTS_OF_AN_ACTION)
         hint = f"did you mean {match!r}?" if match else f"write actions.{reference.name}.output.{part}"
         yield diagnose(Code.UNKNOWN_PART, f"an action has 'output' and 'status', and no {part!r}", place, hint=hint)
-    else:
+    elif reference.name in subject.dag.actions:
         part, *path = reference.path
-        schema = _TEXT if part == "status" else _output_schema(dag.actions.get(reference.name), tools)
+        whole = Reference("actions", reference.name, (part,))
+        schema = _TEXT if part == "status" else subject.schemas.of_reference(whole)
         yield from _check_path(f"actions.{reference.name}.{part}", path, schema, place)
 
 
 def self_reference(action: Action, place: Place | None) -> Diagnostic:
     return diagnose(Code.SELF_REFERENCE, f"action {action.name!r} depends on itself", place)
-
-
-def _output_schema(action: Action | None, tools: ToolRegistry | None) -> Mapping[str, Any]:
-    """Return what is known of an action's output: the answer of a model is a text, a tool's result has its schema."""
-    if action is None:
-        return {}
-    if isinstance(action.call, LlmCall):
-        return _TEXT
-    if isinstance(action.call, ToolCall) and tools is not None and action.call.tool in tools:
-        return tools[action.call.tool].result or {}
-    return {}
 
 
 def _check_path(what: str, path: Iterable[str], schema: Mapping[str, Any], place: Place | None) -> Iterator[Diagnostic]:

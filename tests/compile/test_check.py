@@ -164,9 +164,8 @@ def test_tools_are_checked_against_what_they_declare(action: str, expected: list
     text = f"name: d\ninputs: {{q: integer}}\nactions:\n  x: {action}\n"
     text += "outputs: {a: '{{ actions.x.output }}{{ inputs.q }}'}"
     assert told(text) == expected
-    assert not [code for code, _, _ in told(text, None) if code.startswith("DAG04")], (
-        "without a registry nothing is known"
-    )
+    without_registry = [code for code, _, _ in told(text, None) if code.startswith("DAG04")]
+    assert without_registry == ["DAG044"] * ("effects: write" in action), "only what the file itself says is known"
 
 
 def test_warnings_say_what_has_no_effect_and_keep_nothing_from_running() -> None:
@@ -183,6 +182,7 @@ actions:
   x: {agent: used, prompt: hi, timeout: 2s}
   y: {agent: used, prompt: hi}
   z: {uses: tool/look, with: {place: a}}
+  w: {uses: tool/book, with: {seat: 1}}
 """
     diagnostics = found(text)
     assert [(d.code, d.place.line) for d in diagnostics if d.place] == [
@@ -190,6 +190,7 @@ actions:
         ("DAG052", 7),
         ("DAG053", 9),
         ("DAG054", 10),
+        ("DAG054", 11),
     ]
     assert all(d.severity is Severity.WARNING for d in diagnostics)
 
@@ -197,7 +198,8 @@ actions:
 def test_no_outputs_is_an_error() -> None:
     """A run must have something to show."""
     assert [code for code, _, _ in told("name: d\noutputs: {}\nactions: {x: {uses: tool/look, with: {place: a}}}")] == [
-        "DAG050"
+        "DAG050",
+        "DAG054",
     ]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from agentrt.compile.inputs import bind_inputs
+from agentrt.declare.dag import Dag, Input
 from agentrt.declare.dag_file import parse_dag
 from agentrt.errors import InputError
 
@@ -99,3 +100,10 @@ def test_a_text_that_is_no_json_is_told_as_what_it_is() -> None:
         bind_inputs(DAG, {"question": "q", "limit": "seven"}, coerce_text=True)
     with pytest.raises(InputError):
         bind_inputs(DAG, {"question": "q", "tags": "[" * 100_000}, coerce_text=True)
+
+
+def test_a_whole_number_written_with_a_point_is_a_whole_number() -> None:
+    """JSON Schema takes 3.0 for an integer; a condition `inputs.n == 3` must agree."""
+    dag = Dag("d", {}, {}, inputs={"n": Input("n", {"type": "integer"})})
+    value = bind_inputs(dag, {"n": 3.0})["n"]
+    assert (value, type(value)) == (3, int)

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from agentrt.errors import ModelFileError
 from agentrt.inference import gguf_file
-from agentrt.inference.gguf_file import SUPPORTED_TYPES, GgufFile
+from agentrt.inference.gguf_file import GgufFile
+from agentrt.inference.gguf_header import SUPPORTED_TYPES
 from agentrt.inference.weights import load_model
 from tests.support.model_files import TinyShape, write_tiny_gguf
 
