@@ -10,6 +10,7 @@ from typing import Any
 
 from agentrt.cli.json_form import to_json
 from agentrt.compile.check import check_file
+from agentrt.compile.context_fit import ModelFacts
 from agentrt.errors import Diagnostic, Severity, UsageError
 from agentrt.tools.registry import ToolRegistry
 
@@ -52,16 +53,21 @@ def find_files(paths: Iterable[str]) -> list[str]:
     return list(found)
 
 
-def check_one(path: str, tools: ToolRegistry) -> CheckedFile:
+def check_one(path: str, tools: ToolRegistry, models: ModelFacts) -> CheckedFile:
     """Read a DAG file and check what could be read of it."""
-    dag, diagnostics = check_file(path, tools)
+    dag, diagnostics = check_file(path, tools, models=models)
     return CheckedFile(
         path, dag.name if dag is not None else None, len(dag.actions) if dag is not None else 0, diagnostics
     )
 
 
+def all_diagnostics(checked: Iterable[CheckedFile]) -> list[Diagnostic]:
+    """Return what is wrong in any of the files, once each: what is wrong in a file is told by those that use it as well."""
+    return list(dict.fromkeys(diagnostic for file in checked for diagnostic in file.diagnostics))
+
+
 def checked_to_json(checked: Sequence[CheckedFile]) -> dict[str, Any]:
-    found = [diagnostic for file in checked for diagnostic in file.diagnostics]
+    found = all_diagnostics(checked)
     return {
         "num_files": len(checked),
         "num_errors": sum(diagnostic.severity is Severity.ERROR for diagnostic in found),

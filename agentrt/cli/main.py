@@ -21,7 +21,9 @@ from agentrt.cli.check import check
 from agentrt.cli.exit_code import ExitCode, exit_code_of
 from agentrt.cli.invocation import DebugOption, Invocation
 from agentrt.cli.models import models_app
+from agentrt.cli.plan import plan
 from agentrt.cli.run import run
+from agentrt.cli.schema import schema
 from agentrt.cli.trace import trace_app
 
 app = typer.Typer(
@@ -33,6 +35,8 @@ app = typer.Typer(
 )
 app.command()(run)
 app.command()(check)
+app.command()(plan)
+app.command()(schema)
 app.add_typer(models_app, name="models")
 app.add_typer(trace_app, name="trace")
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 WriteDag = Callable[..., str]
 Cli = Callable[..., Any]
 
@@ -34,11 +36,12 @@ def test_every_mistake_has_its_place_code_and_hint(cli: Cli, write_dag: WriteDag
     ended = cli("check", file, "--tools", "my_tools.py")
     lines = ended.out.splitlines()
     assert ended.code == 2
-    assert len(lines) == 4
+    assert len(lines) == 5
     assert any(line.startswith("dag.yaml:7:") and "DAG030" in line and "did you mean 'text'?" in line for line in lines)
     assert any(line.startswith("dag.yaml:7:") and "DAG040" in line and "did you mean 'say'?" in line for line in lines)
     assert any(line.startswith("dag.yaml:8:") and "DAG031" in line for line in lines)
-    assert lines[-1] == "1 file checked: 3 errors"
+    assert any(line.startswith("dag.yaml:8:") and "warning DAG054" in line for line in lines)
+    assert lines[-1] == "1 file checked: 3 errors, 1 warning"
 
 
 def test_warnings_do_not_fail(cli: Cli, write_dag: WriteDag) -> None:
@@ -111,3 +114,64 @@ def test_checking_never_loads_torch(folder: Path, write_dag: WriteDag) -> None:
     )
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "1 file checked: nothing wrong\n"
+
+
+def test_what_is_wrong_in_a_used_file_is_told_once(cli: Cli, folder: Path) -> None:
+    """A folder holds a file and another that uses it: its mistake is one mistake, in text and in numbers."""
+    (folder / "a.yaml").write_text(
+        "name: a\noutputs: {o: '{{ actions.x.output }}'}\nactions:\n  x: {uses: dag/b.yaml}\n"
+    )
+    (folder / "b.yaml").write_text("name: b\noutputs: {o: '{{ actions.x.output }}'}\nactions:\n  x: {prompt: 1}\n")
+    ended = cli("check", ".")
+    assert [line.partition(": ")[0] for line in ended.out.splitlines()[:-1]] == ["b.yaml:4:15"]
+    assert ended.out.endswith("2 files checked: 1 error in 2 of them\n")
+    assert json.loads(cli("check", ".", "--json").out)["num_errors"] == 1
+
+
+def test_explain_shows_a_mistake_and_how_it_is_mended(cli: Cli) -> None:
+    """What the page says, as plain text in a pipe, in any case of letters, and nothing is checked."""
+    ended = cli("check", "--explain", "dag030")
+    assert (ended.code, ended.err) == (0, "")
+    lines = ended.out.splitlines()
+    assert lines[0] == "error DAG030: no such input"
+    assert lines[2] == "A template or guard reads an input that is not declared."
+    assert '      reply: {prompt: "Answer {{ inputs.qestion }}"}  # <-- DAG030' in lines
+    assert lines.index("Wrong:") < lines.index("Right:")
+    assert "\x1b" not in ended.out
+    assert all(line == line.rstrip() for line in lines)
+
+
+def test_explain_takes_several_codes(cli: Cli) -> None:
+    """In the order they are named, each once."""
+    out = cli("check", "--explain", "DAG051", "DAG030", "--explain", "dag051").out
+    headings = [line for line in out.splitlines() if line.startswith(("error ", "warning "))]
+    assert headings == ["warning DAG051: an input that nothing reads", "error DAG030: no such input"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--explain", "DGA030"], "there is no code 'DGA030' (did you mean DAG030?)"),
+        (["--explain", "17"], "there is no code '17' (did you mean DAG017?)"),
+        (["--explain", "DAG030", "nonsense"], "there is no code 'nonsense' (codes are DAG001 to DAG"),
+        (["--explain", "DAG030", "--json"], "--explain prints text"),
+        (["dag.yaml", "--json", "--sarif"], "--json and --sarif exclude each other"),
+        ([], "nothing to check"),
+    ],
+)
+def test_what_cannot_be_meant_is_told_and_nothing_is_printed(cli: Cli, arguments: list[str], says: str) -> None:
+    """One line on stderr, exit code 2."""
+    ended = cli("check", *arguments)
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.startswith(f"error: {says}")
+    assert ended.err.count("\n") == 1
+
+
+def test_on_a_terminal_the_codes_found_lead_to_their_explanation(
+    cli: Cli, write_dag: WriteDag, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader at a terminal is told the command; a log is not."""
+    file = write_dag(a="{uses: tool/nope}", outputs="{a: '{{ actions.a.output }}'}")
+    assert "--explain" not in cli("check", file).out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    assert "agentrt check --explain DAG051 DAG040" in cli("check", file).out

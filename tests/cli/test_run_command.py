@@ -150,7 +150,7 @@ def test_debug_shows_the_chain_of_causes(cli: Cli, write_dag: WriteDag) -> None:
 
 def test_a_deadline_ends_the_run_with_3(cli: Cli, write_dag: WriteDag) -> None:
     """The deadline of the command line stops the run; the unfinished actions are named."""
-    file = write_dag(a=SAY_ALL, b="{uses: tool/wait_for_ever}", outputs="{b: '{{ actions.b.output }}'}")
+    file = write_dag(a=SAY_ALL, b="{uses: tool/wait_for_ever, needs: a}", outputs="{b: '{{ actions.b.output }}'}")
     ended = cli("run", file, "--tools", "my_tools.py", "--deadline", "300ms", "--json")
     result = strict_json(ended.out)
     assert ended.code == 3
