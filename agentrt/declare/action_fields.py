@@ -117,6 +117,8 @@ def _read_join(fields: Fields, node: Node, what: str) -> Join:
     what = f"'join' of {what}"
     if isinstance(node.value, dict):
         entries = fields.mapping(node, what, ("n_of",))
+        if "n_of" not in entries:
+            fields.note(Code.MISSING_KEY, f"{what} lacks 'n_of'", node.place, hint="write join: {n_of: 2}")
         count = fields.whole_number(entries["n_of"].node, f"'n_of' in {what}", 1, 10_000) if "n_of" in entries else None
         return ALL if count is None else Join(JoinKind.N_OF, count)
     kinds = [kind for kind in JoinKind if kind is not JoinKind.N_OF]

@@ -42,7 +42,7 @@ class CallReader:
             self._fields.note(Code.MISSING_KEY, f"{what} does not say what it does", place, hint=hint)
             return None
         if deciding[0] != "prompt":
-            for key in LLM_ONLY_KEYS:
+            for key in dict.fromkeys((*LLM_ONLY_KEYS, *deciding[1:])):
                 if key in entries:
                     message = f"{what} has {deciding[0]!r} and {key!r}: it does one thing or the other"
                     self._fields.note(Code.CONFLICTING_KEYS, message, entries[key].place, hint="make two actions of it")

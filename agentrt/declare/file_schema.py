@@ -193,7 +193,7 @@ def _call() -> Schema:
         return {"properties": {"type": choice(types)}}
 
     rules = [
-        _when({"required": ["uses"]}, {"properties": only_llm}),
+        _when({"required": ["uses"]}, {"properties": {**only_llm, "human": False}}),
         _when(uses("tool/"), only(*TOOL_TYPES)),
         _when(uses("dag/"), only(ActionType.DAG)),
         _when(uses("agent/"), only(ActionType.AGENT)),
@@ -205,7 +205,7 @@ def _call() -> Schema:
 
 
 def _action() -> Schema:
-    n_of = closed(("n_of",), {"n_of": described("How many edges must be live.", whole(1, 10_000))})
+    n_of = closed(("n_of",), {"n_of": described("How many edges must be live.", whole(1, 10_000))}, required=["n_of"])
     for_each = closed(
         ("items", "max_parallel", "on_error"),
         {

@@ -12,7 +12,22 @@ from typing import Any
 
 from agentrt.errors import nearest_match
 
-_EXTRA_WORDS = frozenset({"title", "description", "default", "examples", "$defs", "$comment", "format", "deprecated"})
+_EXTRA_WORDS = frozenset(
+    {
+        "then",
+        "else",
+        "minContains",
+        "maxContains",
+        "title",
+        "description",
+        "default",
+        "examples",
+        "$defs",
+        "$comment",
+        "format",
+        "deprecated",
+    }
+)
 _REFUSED_WORDS = frozenset({"$ref", "$dynamicRef", "unevaluatedProperties", "unevaluatedItems"})
 """The last two go through other schemas' patterns in a way that cannot be handed to RE2."""
 
@@ -29,7 +44,8 @@ def schema_problem(schema: Mapping[str, Any]) -> str | None:
     for word, value in _words(schema):
         if word in _REFUSED_WORDS:
             return f"{word!r} is not used in inputs; write the schema out"
-        patterns = [value] if word == "pattern" else value if word == "patternProperties" else ()
+        is_mapping = word == "patternProperties" and isinstance(value, Mapping)
+        patterns = [value] if word == "pattern" else value if is_mapping else ()
         for pattern in patterns:
             if isinstance(pattern, str) and (reason := _pattern_problem(pattern)) is not None:
                 return f"the pattern {pattern!r:.80} cannot be read: {reason} (RE2 syntax is wanted)"

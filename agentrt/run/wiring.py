@@ -185,7 +185,7 @@ class Runtime:
                 elif isinstance(call, HumanCall) and self._approver is None:
                     raise UsageError(
                         f"action {action.name!r} asks a person for approval, and nobody answers: "
-                        "give Runtime an 'approver', or run it from a terminal"
+                        "run it from a terminal, with 'agentrt run --yes', or give Runtime an 'approver'"
                     )
 
     def run_sync(

@@ -261,3 +261,17 @@ def test_a_file_that_is_not_there_is_told_with_the_nearest_name(tmp_path: Path) 
         load_dag_file(tmp_path / "triag.yaml")
     with pytest.raises(DeclarationError, match="DAG001"):
         load_dag_file(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("action", "code"),
+    [
+        ("{uses: tool/a, human: 'Really?'}", "DAG016"),
+        ("{prompt: hi, join: {}}", "DAG011"),
+        ("{prompt: hi, output_schema: {patternProperties: true}}", "DAG017"),
+    ],
+)
+def test_what_says_two_things_or_nothing_is_refused(action: str, code: str) -> None:
+    """No key is dropped in silence, and a schema that is none ends in a diagnostic."""
+    text = f"name: d\noutputs: {{a: '{{{{ actions.x.output }}}}'}}\nactions: {{x: {action}}}\n"
+    assert [d.code for d in read_dag(text).diagnostics] == [code]
