@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import anyio
@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrt.declare.dag import Dag
+from agentrt.declare.policy import Join, JoinKind
 from agentrt.run.events import ActionFinished, ActionStarted, RunEvent, RunStatus
 from agentrt.run.state import ActionState
 from tests.support.dags import dag_of, execute, function_action
@@ -104,3 +105,42 @@ def test_with_enough_slots_a_run_takes_its_critical_path(shape: Shape) -> None:
             finish[i] = ready + shape.seconds[i]
     ran = [finish[i] for i in finish if i not in gone]
     assert result.duration_s == max(ran, default=0)
+
+
+@st.composite
+def racing_dags(draw: st.DrawFn) -> Dag:
+    """Draw actions of which each waits for some earlier ones by any join, may be optional, skipped, slow, or fail."""
+    shape = draw(shapes())
+    calls: list[str] = []
+    dag = build(shape, calls)
+    joins = st.sampled_from([*(Join(kind) for kind in JoinKind if kind is not JoinKind.N_OF), Join(JoinKind.N_OF, 1)])
+    actions = {
+        name: replace(action, join=draw(joins) if action.dependencies else action.join, optional=draw(st.booleans()))
+        for name, action in dag.actions.items()
+    }
+    return replace(dag, actions=actions)
+
+
+@settings(deadline=None, max_examples=200)
+@given(racing_dags(), st.one_of(st.none(), st.integers(1, 12)), st.integers(1, 10))
+def test_whatever_the_joins_every_action_ends_once_and_the_run_ends(
+    dag: Dag, deadline_s: int | None, slots: int
+) -> None:
+    """Races, optional failures and skips: nothing is left open, nothing ends twice, and a run that succeeded has no
+    failure in it but those that were put up with."""
+    events: list[RunEvent] = []
+    result = run_in_virtual_time(
+        lambda: execute(dag, deadline_s=deadline_s, max_concurrency=slots, emit=events.append, prune=False)
+    )
+    ends = [event.result.name for event in events if isinstance(event, ActionFinished)]
+    assert sorted(ends) == sorted(dag.actions)
+    assert all(action.status.is_final for action in result.actions)
+    assert deadline_s is None or result.duration_s <= deadline_s
+    if result.status is RunStatus.SUCCEEDED:
+        for ended in result.actions:
+            if ended.status is ActionState.FAILED and not dag.actions[ended.name].optional:
+                readers = [a for a in dag.actions.values() if ended.name in a.dependencies]
+                assert readers
+                assert not any(reader.join.waits_for_all for reader in readers)
+    elif result.status is RunStatus.FAILED:
+        assert result.error is not None

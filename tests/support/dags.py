@@ -59,9 +59,10 @@ async def execute(
     deadline_s: float | None = None,
     max_concurrency: int = 1000,
     emit: Callable[[RunEvent], None] = lambda event: None,
+    prune: bool = True,
 ) -> RunResult:
     """Run ``dag`` with the executor alone."""
-    planned = plan(dag)
+    planned = plan(dag, prune=prune)
     models = ModelRegistry(RuntimeConfig(), pool=HttpPool())
     span = NullTracing().start_run(run_id="r", dag=dag.name, deadline_s=deadline_s, slo_p99_s=None)
     execution = Execution(
