@@ -27,7 +27,7 @@ from agentrt.errors import AgentrtError, EngineError
 from agentrt.inference.engine import Engine, Generation
 from agentrt.inference.event_loop import EventLoop, current_event_loop
 from agentrt.inference.output import EngineStats, Output, RequestFailed, TokenOutput
-from agentrt.inference.request import SamplingParams
+from agentrt.inference.sampling_params import SamplingParams
 
 Item = TokenOutput | AgentrtError
 

@@ -27,8 +27,9 @@ from agentrt.inference.forward import ForwardModel
 from agentrt.inference.kv_cache import KVCache
 from agentrt.inference.model_runner import ModelRunner, allocate_cache
 from agentrt.inference.output import EngineStats, Finished, Output, RequestFailed, TokenOutput
-from agentrt.inference.request import FinishReason, Request, SamplingParams
+from agentrt.inference.request import FinishReason, Request
 from agentrt.inference.sampler import Draw, Floats, log_probabilities
+from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.scheduler import Scheduler, Step
 from agentrt.inference.stop import StopStream, StopStrings
 from agentrt.inference.tokenizer import Tokenizer

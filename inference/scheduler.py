@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from agentrt.errors import PromptTooLongError, RequestError
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.kv_cache import KVCache
-from agentrt.inference.request import FinishReason, Request, RequestState, SamplingParams
+from agentrt.inference.request import FinishReason, Request, RequestState
+from agentrt.inference.sampling_params import SamplingParams
 
 
 @dataclass(frozen=True, slots=True)

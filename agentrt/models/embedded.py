@@ -28,7 +28,7 @@ from agentrt.models.model import ChatRequest, FinishEvent, FinishReason, ModelEv
 if TYPE_CHECKING:
     from agentrt.inference.async_engine import AsyncEngine
     from agentrt.inference.output import TokenOutput
-    from agentrt.inference.request import SamplingParams
+    from agentrt.inference.sampling_params import SamplingParams
     from agentrt.inference.weights import LoadedModel
 
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "choice": "choice"}
@@ -151,7 +151,7 @@ def _load(source: ModelSource, config: RuntimeConfig) -> _Loaded:
 
 def _sampling_params(sampling: Sampling, num_free_tokens: int) -> SamplingParams:
     """Ask for no more tokens than the context has room for; a prompt without any room is the engine's to refuse."""
-    from agentrt.inference.request import SamplingParams
+    from agentrt.inference.sampling_params import SamplingParams
 
     params = SamplingParams(
         max_tokens=sampling.max_tokens,

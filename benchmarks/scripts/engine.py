@@ -75,7 +75,7 @@ class Prompts:
 
 async def measure_decode(engine: AsyncEngine, prompts: Prompts, num_streams: int, num_tokens: int) -> float:
     """Return tokens a second of all streams together."""
-    from agentrt.inference.request import SamplingParams
+    from agentrt.inference.sampling_params import SamplingParams
 
     times: list[list[float]] = []
 
@@ -97,7 +97,7 @@ async def measure_decode(engine: AsyncEngine, prompts: Prompts, num_streams: int
 
 async def measure_ttft(engine: AsyncEngine, prompts: Prompts) -> float:
     """Return milliseconds to the first token."""
-    from agentrt.inference.request import SamplingParams
+    from agentrt.inference.sampling_params import SamplingParams
 
     prompt = prompts.next(NUM_LONG_PROMPT_TOKENS)
     began = time.perf_counter()
@@ -110,7 +110,7 @@ def measure_overhead(
     engine: Engine, model: TimedModel, prompts: Prompts, num_streams: int, temperature: float
 ) -> float:
     """Return the median, over decode steps, of microseconds that a step spends outside the model."""
-    from agentrt.inference.request import SamplingParams
+    from agentrt.inference.sampling_params import SamplingParams
 
     sampling = SamplingParams(max_tokens=24, temperature=temperature, top_p=0.95, seed=1)
     for _ in range(num_streams):

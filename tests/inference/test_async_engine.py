@@ -18,7 +18,8 @@ from agentrt.inference.engine import Engine
 from agentrt.inference.event_loop import EventLoop
 from agentrt.inference.forward import ForwardModel
 from agentrt.inference.output import TokenOutput
-from agentrt.inference.request import FinishReason, SamplingParams
+from agentrt.inference.request import FinishReason
+from agentrt.inference.sampling_params import SamplingParams
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 from tests.support.told_models import GatedModel, RecitingModel
 

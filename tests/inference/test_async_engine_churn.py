@@ -13,7 +13,7 @@ from agentrt.inference.config import EngineConfig
 from agentrt.inference.engine import Engine
 from agentrt.inference.forward import ForwardBatch, KVTensors
 from agentrt.inference.output import TokenOutput
-from agentrt.inference.request import SamplingParams
+from agentrt.inference.sampling_params import SamplingParams
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 from tests.support.told_models import RecitingModel
 

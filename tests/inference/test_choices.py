@@ -18,8 +18,9 @@ from agentrt.inference.config import EngineConfig
 from agentrt.inference.engine import Engine
 from agentrt.inference.forward import ForwardBatch, KVTensors, SequenceSlice
 from agentrt.inference.output import Output, TokenOutput
-from agentrt.inference.request import FinishReason, SamplingParams
+from agentrt.inference.request import FinishReason
 from agentrt.inference.sampler import Draw, Floats
+from agentrt.inference.sampling_params import SamplingParams
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 
 # A small vocabulary in which most texts have several spellings.

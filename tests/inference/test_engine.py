@@ -15,7 +15,8 @@ from agentrt.errors import ConfigError, EngineError, PromptTooLongError, Request
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.engine import Engine
 from agentrt.inference.output import Finished, Output, RequestFailed, TokenOutput
-from agentrt.inference.request import FinishReason, SamplingParams
+from agentrt.inference.request import FinishReason
+from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.tokenizer import Tokenizer, Vocabulary
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 from tests.support.told_models import RecitingModel

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.engine import Engine
 from agentrt.inference.output import TokenOutput
-from agentrt.inference.request import RequestState, SamplingParams
+from agentrt.inference.request import RequestState
+from agentrt.inference.sampling_params import SamplingParams
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 
 MODEL, TOKENIZER = tiny_model(), tiny_tokenizer()

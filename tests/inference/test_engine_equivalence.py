@@ -17,7 +17,7 @@ from agentrt.inference.engine import Engine
 from agentrt.inference.forward import ForwardBatch, ForwardModel, KVTensors
 from agentrt.inference.models.llama import LlamaModel
 from agentrt.inference.output import Output, TokenOutput
-from agentrt.inference.request import SamplingParams
+from agentrt.inference.sampling_params import SamplingParams
 from tests.support.tiny_model import tiny_model, tiny_tokenizer
 
 

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from agentrt.errors import RequestError
 from agentrt.inference.answer import FreeAnswer
-from agentrt.inference.request import Request, SamplingParams
+from agentrt.inference.request import Request
 from agentrt.inference.sampler import Draw, Floats, choose, log_probabilities, uniform
+from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.stop import StopStream, StopStrings
 from tests.support.tiny_model import tiny_tokenizer
 

@@ -10,13 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from agentrt.errors import ConfigError, PromptTooLongError, RequestError
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.kv_cache import KVCache
-from agentrt.inference.request import (
-    LEGAL_MOVES,
-    FinishReason,
-    Request,
-    RequestState,
-    SamplingParams,
-)
+from agentrt.inference.request import LEGAL_MOVES, FinishReason, Request, RequestState
+from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.scheduler import Scheduler, Step
 
 
