@@ -6,6 +6,7 @@ it, a stop string appears or it is long enough. A choice is searched for; its to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -14,7 +15,8 @@ from agentrt.errors import EngineError
 from agentrt.inference.choices import ChoiceSearch, split_text
 from agentrt.inference.detokenizer import IncrementalDetokenizer
 from agentrt.inference.request import FinishReason, Request
-from agentrt.inference.sampler import Draw, Floats, choose
+from agentrt.inference.runner import RowScores
+from agentrt.inference.sampler import Draw, choose, log_probabilities
 from agentrt.inference.stop import StopStream
 from agentrt.inference.tokenizer import Tokenizer
 
@@ -31,8 +33,13 @@ class Answer(Protocol):
 
     finish_reason: FinishReason | None
 
-    def advance(self, logprobs: Floats) -> Sequence[AnswerToken]:
-        """Take the log-probabilities [vocab_size] of the token after the request's newest; return what is new.
+    @property
+    def wants_logits(self) -> bool:
+        """Whether the next ``advance`` needs all logits, and not only the best token."""
+        ...
+
+    def advance(self, scores: RowScores) -> Sequence[AnswerToken]:
+        """Take what the model says of the token after the request's newest; return what is new.
 
         The request's ``output_token_ids`` are changed to what must be computed next. Raises EngineError if no token can
         be chosen.
@@ -51,9 +58,13 @@ class FreeAnswer:
         self._detokenizer = IncrementalDetokenizer(tokenizer)
         self._stop = stop
 
-    def advance(self, logprobs: Floats) -> Sequence[AnswerToken]:
+    @property
+    def wants_logits(self) -> bool:
+        return self._draw.temperature > 0
+
+    def advance(self, scores: RowScores) -> Sequence[AnswerToken]:
         tokens = self._request.output_token_ids
-        token_id = choose(logprobs, replace(self._draw, index=len(tokens)))
+        token_id, logprob = self._choose(scores)
         if token_id is None:
             raise EngineError(
                 f"the model's values for token {len(tokens)} of the answer are not numbers; the answer ends here"
@@ -68,7 +79,15 @@ class FreeAnswer:
             self.finish_reason = FinishReason.STOP
         elif is_long_enough:
             self.finish_reason = FinishReason.LENGTH
-        return [AnswerToken(token_id, text, float(logprobs[token_id]))]
+        return [AnswerToken(token_id, text, logprob)]
+
+    def _choose(self, scores: RowScores) -> tuple[int | None, float]:
+        if not self.wants_logits:
+            return scores.best_token_id, scores.best_logprob
+        assert scores.logits is not None, "a draw needs logits"
+        logprobs = log_probabilities(scores.logits)
+        token_id = choose(logprobs, replace(self._draw, index=len(self._request.output_token_ids)))
+        return token_id, math.nan if token_id is None else float(logprobs[token_id])
 
 
 class ChoiceAnswer:
@@ -80,9 +99,14 @@ class ChoiceAnswer:
         self._search = search
         self._tokenizer = tokenizer
 
-    def advance(self, logprobs: Floats) -> Sequence[AnswerToken]:
+    @property
+    def wants_logits(self) -> bool:
+        return True
+
+    def advance(self, scores: RowScores) -> Sequence[AnswerToken]:
+        assert scores.logits is not None, "a search needs logits"
         try:
-            decision = self._search.observe(logprobs)
+            decision = self._search.observe(log_probabilities(scores.logits))
         except ValueError as error:
             raise EngineError(f"{error}; the answer ends here") from error
         if decision is None:

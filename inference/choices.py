@@ -32,7 +32,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from agentrt.errors import RequestError
-from agentrt.inference.sampler import Draw, Floats, Positions, choose
+from agentrt.inference.runner import Floats
+from agentrt.inference.sampler import Draw, Positions, choose
 
 
 class TokenSpellings:

@@ -25,10 +25,10 @@ from agentrt.inference.choices import ChoiceAutomaton, ChoiceSearch, TokenSpelli
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.forward import ForwardModel
 from agentrt.inference.kv_cache import KVCache
-from agentrt.inference.model_runner import ModelRunner, allocate_cache
 from agentrt.inference.output import EngineStats, Finished, Output, RequestFailed, TokenOutput
 from agentrt.inference.request import FinishReason, Request
-from agentrt.inference.sampler import Draw, Floats, log_probabilities
+from agentrt.inference.runner import RowScores, Runner
+from agentrt.inference.sampler import Draw
 from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.scheduler import Scheduler, Step
 from agentrt.inference.stop import StopStream, StopStrings
@@ -63,12 +63,11 @@ class Engine:
         self.config = config or EngineConfig()
         self._tokenizer = tokenizer
         self._clock = clock
-        kv = allocate_cache(model, self.config)
-        self._cache = KVCache(kv.keys.shape[1], self.config.block_size)
-        self._scheduler = Scheduler(self.config, self._cache, max_context_tokens=model.max_context_tokens)
-        self._runner = ModelRunner(model, kv, self._cache)
         # A model may have more rows than its tokenizer has tokens; they mean nothing and must not be drawn.
         self._vocab_size = min(model.vocab_size, tokenizer.vocab_size)
+        self._runner = make_runner(model, self.config, self._vocab_size)
+        self._cache = KVCache(self._runner.num_blocks, self.config.block_size)
+        self._scheduler = Scheduler(self.config, self._cache, max_context_tokens=model.max_context_tokens)
         spellings = TokenSpellings(
             (token_id, tokenizer.token_bytes(token_id))
             for token_id in range(self._vocab_size)
@@ -146,10 +145,12 @@ class Engine:
         if not step.rows:
             return outputs
         self._note_admissions(step)
-        logits = self._runner.run(step)
+        answering = [self._live[rows.request.request_id] for rows in step.rows if rows.needs_logits]
+        wants_logits = [generation.answer.wants_logits for generation in answering]
+        scores = self._runner.run(step, self._cache, wants_logits)
         self._scheduler.complete(step)
         self._num_computed_tokens += step.num_rows
-        outputs += self._apply(step, log_probabilities(logits[:, : self._vocab_size]))
+        outputs += self._apply(answering, scores)
         return outputs
 
     def stats(self) -> EngineStats:
@@ -215,14 +216,13 @@ class Engine:
                 rows.request.admitted_s = now
                 self._num_cached_tokens += rows.request.num_cached_tokens
 
-    def _apply(self, step: Step, logprobs: Floats) -> list[Output]:
-        """Let every request that got logits take its row of ``logprobs``."""
+    def _apply(self, answering: Sequence[Generation], scores: Sequence[RowScores]) -> list[Output]:
+        """Let every request that got scores take its row of them."""
         outputs: list[Output] = []
-        requests = (rows.request for rows in step.rows if rows.needs_logits)
-        for row, request in enumerate(requests):
-            generation = self._live[request.request_id]
+        for generation, row in zip(answering, scores, strict=True):
+            request = generation.request
             try:
-                tokens = generation.answer.advance(logprobs[row])
+                tokens = generation.answer.advance(row)
             except EngineError as error:
                 outputs.append(self._drop(generation, FinishReason.FAILED, error))
             except Exception as cause:
@@ -262,6 +262,13 @@ class Engine:
     def _end(self, generation: Generation, reason: FinishReason) -> None:
         self._scheduler.finish(generation.request, reason)
         del self._live[generation.request.request_id]
+
+
+def make_runner(model: ForwardModel, config: EngineConfig, num_tokens: int) -> Runner:
+    """Return what computes ``model``. torch is imported only for a model that needs it."""
+    from agentrt.inference.model_runner import ModelRunner
+
+    return ModelRunner(model, config, num_tokens)
 
 
 def _summary(request: Request, reason: FinishReason) -> Finished:

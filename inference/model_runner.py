@@ -6,12 +6,17 @@ large cache costs nothing until it is used, and a model reads only slots that we
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
+import numpy as np
 import torch
 
 from agentrt.errors import ConfigError
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.forward import ForwardBatch, ForwardModel, KVTensors, SequenceSlice
 from agentrt.inference.kv_cache import KVCache
+from agentrt.inference.runner import Floats, RowScores
 from agentrt.inference.scheduler import Step
 
 
@@ -38,47 +43,71 @@ def allocate_cache(model: ForwardModel, config: EngineConfig) -> KVTensors:
 
 
 class ModelRunner:
-    """Runs steps of one model over one cache: ``cache`` says which block is whose, ``kv`` holds what is in them."""
+    """A Runner over a ForwardModel. ``num_tokens``: how many of its logits mean a token; the rest are not looked at."""
 
-    def __init__(self, model: ForwardModel, kv: KVTensors, cache: KVCache) -> None:
-        self.kv = kv
+    def __init__(self, model: ForwardModel, config: EngineConfig, num_tokens: int) -> None:
+        """Raises ConfigError: see ``allocate_cache``."""
+        self.kv = allocate_cache(model, config)
         self._model = model
-        self._cache = cache
+        self._num_tokens = num_tokens
+
+    @property
+    def num_blocks(self) -> int:
+        return self.kv.keys.shape[1]
 
     @torch.inference_mode()
-    def run(self, step: Step) -> torch.Tensor:
-        """Compute a step, writing the cache; returns logits [rows that need them, vocab_size], in the order of the
-        step."""
-        block_size = self._cache.block_size
-        token_ids: list[int] = []
-        positions: list[int] = []
-        slots: list[int] = []
-        sequences: list[SequenceSlice] = []
-        logits_rows: list[int] = []
-        for rows in step.rows:
-            request = rows.request
-            start, stop = request.num_computed_tokens, request.num_computed_tokens + rows.num_rows
-            table = self._cache.table(request.request_id)[: self._cache.blocks_for(stop)]
-            sequences.append(
-                SequenceSlice(
-                    first_row=len(token_ids),
-                    num_rows=rows.num_rows,
-                    num_computed=start,
-                    block_table=torch.tensor(table, dtype=torch.int64),
-                )
+    def run(self, step: Step, cache: KVCache, wants_logits: Sequence[bool]) -> list[RowScores]:
+        """Compute a step; see ``Runner.run``."""
+        logits = self._model.forward(_batch(step, cache), self.kv)[:, : self._num_tokens]
+        rows: Floats = logits.numpy()
+        best_ids = rows.argmax(axis=1)  # numpy, not torch: it promises the first of equals; a NaN counts as the largest
+        best_logits = rows[np.arange(len(rows)), best_ids]
+        normalisers: Floats = torch.logsumexp(logits, dim=-1).numpy()
+        return [
+            RowScores(
+                int(best_id) if math.isfinite(best_logit) else None,
+                float(best_logit - normaliser) if math.isfinite(best_logit) else math.nan,
+                row if wanted else None,
             )
-            token_ids.extend(request.token_ids(start, stop))
-            positions.extend(range(start, stop))
-            slots.extend(
-                table[position // block_size] * block_size + position % block_size for position in range(start, stop)
+            for best_id, best_logit, normaliser, row, wanted in zip(
+                best_ids, best_logits, normalisers, rows, wants_logits, strict=True
             )
-            if rows.needs_logits:
-                logits_rows.append(len(token_ids) - 1)
-        batch = ForwardBatch(
-            token_ids=torch.tensor(token_ids, dtype=torch.int64),
-            positions=torch.tensor(positions, dtype=torch.int64),
-            slots=torch.tensor(slots, dtype=torch.int64),
-            sequences=tuple(sequences),
-            logits_rows=torch.tensor(logits_rows, dtype=torch.int64),
+        ]
+
+    def close(self) -> None:
+        pass
+
+
+def _batch(step: Step, cache: KVCache) -> ForwardBatch:
+    block_size = cache.block_size
+    token_ids: list[int] = []
+    positions: list[int] = []
+    slots: list[int] = []
+    sequences: list[SequenceSlice] = []
+    logits_rows: list[int] = []
+    for rows in step.rows:
+        request = rows.request
+        start, stop = request.num_computed_tokens, request.num_computed_tokens + rows.num_rows
+        table = cache.table(request.request_id)[: cache.blocks_for(stop)]
+        sequences.append(
+            SequenceSlice(
+                first_row=len(token_ids),
+                num_rows=rows.num_rows,
+                num_computed=start,
+                block_table=torch.tensor(table, dtype=torch.int64),
+            )
         )
-        return self._model.forward(batch, self.kv)
+        token_ids.extend(request.token_ids(start, stop))
+        positions.extend(range(start, stop))
+        slots.extend(
+            table[position // block_size] * block_size + position % block_size for position in range(start, stop)
+        )
+        if rows.needs_logits:
+            logits_rows.append(len(token_ids) - 1)
+    return ForwardBatch(
+        token_ids=torch.tensor(token_ids, dtype=torch.int64),
+        positions=torch.tensor(positions, dtype=torch.int64),
+        slots=torch.tensor(slots, dtype=torch.int64),
+        sequences=tuple(sequences),
+        logits_rows=torch.tensor(logits_rows, dtype=torch.int64),
+    )

@@ -6,14 +6,14 @@ import math
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from agentrt.errors import RequestError
 from agentrt.inference.answer import FreeAnswer
 from agentrt.inference.request import Request
-from agentrt.inference.sampler import Draw, Floats, choose, log_probabilities, uniform
+from agentrt.inference.runner import Floats, RowScores
+from agentrt.inference.sampler import Draw, choose, log_probabilities, uniform
 from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.stop import StopStream, StopStrings
 from tests.support.tiny_model import tiny_tokenizer
@@ -94,7 +94,7 @@ def test_a_draw_is_the_inverse_of_the_kept_distribution(
     logits: list[float], temperature: float, top_k: int | None, top_p: float | None, seed: int, index: int
 ) -> None:
     """Against the definition written with plain loops: cut, renormalise, walk in order of id until the draw is passed."""
-    logprobs = log_probabilities(torch.tensor([logits], dtype=torch.float64))[0]
+    logprobs = log_probabilities(np.array(logits, np.float64))
     weights = [math.exp((value - max(logprobs)) / temperature) for value in logprobs]
     if top_k is not None:
         threshold = sorted(weights, reverse=True)[min(top_k, len(weights)) - 1]
@@ -121,7 +121,7 @@ def test_a_draw_is_the_inverse_of_the_kept_distribution(
 def test_a_nucleus_wider_than_a_thousand_tokens_is_whole() -> None:
     """A flat distribution over a large vocabulary keeps as many tokens as top_p takes, not only the first thousand."""
     generator = np.random.default_rng(0)
-    logprobs = log_probabilities(torch.from_numpy(generator.normal(0, 0.01, (1, 4000))))[0]
+    logprobs = log_probabilities(generator.normal(0, 0.01, 4000))
     drawn = {choose(logprobs, Draw(1.0, top_p=0.9, seed=1, index=index)) for index in range(300)}
     most_probable = np.argsort(-logprobs)
     ranks = {int(token): rank for rank, token in enumerate(most_probable)}
@@ -143,7 +143,8 @@ def test_every_token_of_an_answer_is_drawn_anew() -> None:
     request = Request(0, (1,), SamplingParams(max_tokens=20), arrival_s=0.0)
     answer = FreeAnswer(request, Draw(1.0, seed=5), tokenizer, StopStream(StopStrings(())))
     flat = logprobs_of(*[1 / 256] * 256)
-    tokens = [answer.advance(flat)[0].token_id for _ in range(20)]
+    scores = RowScores(0, 0.0, flat)
+    tokens = [answer.advance(scores)[0].token_id for _ in range(20)]
     assert tokens == [int(uniform(5, index) * 256) for index in range(20)]
 
 
@@ -156,16 +157,16 @@ def test_a_tiny_temperature_is_greedy(temperature: float) -> None:
 @pytest.mark.parametrize("row", [[math.nan, 1.0], [1.0, math.nan], [math.inf, 1.0], [-math.inf, -math.inf]])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_logits_that_are_not_numbers_choose_nothing(row: list[float], temperature: float) -> None:
-    """A row with a NaN, an infinity, or nothing possible gives no token; the rows beside it are as ever."""
-    logprobs = log_probabilities(torch.tensor([row, [0.0, 3.0]]))
-    assert choose(logprobs[0], Draw(temperature=temperature)) is None
-    assert choose(logprobs[1], Draw()) == 1
-    assert logprobs[1].tolist() == pytest.approx([-3.0486, -0.0486], abs=1e-4)
+    """A row with a NaN, an infinity, or nothing possible gives no token; an ordinary one does."""
+    assert choose(log_probabilities(np.array(row)), Draw(temperature=temperature)) is None
+    logprobs = log_probabilities(np.array([0.0, 3.0]))
+    assert choose(logprobs, Draw()) == 1
+    assert logprobs.tolist() == pytest.approx([-3.0486, -0.0486], abs=1e-4)
 
 
 def test_impossible_tokens_are_never_drawn() -> None:
     """A logit of -inf is a token that cannot be; whatever the temperature, it is not drawn."""
-    logprobs = log_probabilities(torch.tensor([[-math.inf, 0.0, -math.inf, 0.0, -math.inf]]))[0]
+    logprobs = log_probabilities(np.array([-math.inf, 0.0, -math.inf, 0.0, -math.inf]))
     assert kept_tokens(logprobs, Draw(temperature=100.0)) == {1, 3}
 
 
