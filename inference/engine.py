@@ -23,6 +23,8 @@ from agentrt.errors import AgentrtError, EngineError, RequestError, TimeoutExpir
 from agentrt.inference.answer import Answer, AnswerToken, ChoiceAnswer, FreeAnswer
 from agentrt.inference.choices import ChoiceAutomaton, ChoiceSearch, TokenSpellings
 from agentrt.inference.config import EngineConfig
+from agentrt.inference.cpu.model import CpuModel
+from agentrt.inference.cpu.runner import CpuRunner
 from agentrt.inference.forward import ForwardModel
 from agentrt.inference.kv_cache import KVCache
 from agentrt.inference.output import EngineStats, Finished, Output, RequestFailed, TokenOutput
@@ -49,7 +51,7 @@ class Engine:
 
     def __init__(
         self,
-        model: ForwardModel,
+        model: ForwardModel | CpuModel,
         tokenizer: Tokenizer,
         config: EngineConfig | None = None,
         *,
@@ -264,8 +266,10 @@ class Engine:
         del self._live[generation.request.request_id]
 
 
-def make_runner(model: ForwardModel, config: EngineConfig, num_tokens: int) -> Runner:
+def make_runner(model: ForwardModel | CpuModel, config: EngineConfig, num_tokens: int) -> Runner:
     """Return what computes ``model``. torch is imported only for a model that needs it."""
+    if isinstance(model, CpuModel):
+        return CpuRunner(model, config, num_tokens)
     from agentrt.inference.model_runner import ModelRunner
 
     return ModelRunner(model, config, num_tokens)

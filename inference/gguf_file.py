@@ -88,6 +88,11 @@ class GgufFile:
             flat[first : first + count].copy_(_dequantized(raw, tensor.type))
             first += count
 
+    def read_raw(self, name: str) -> np.ndarray[Any, np.dtype[np.uint8]]:
+        """Return the bytes of a tensor as they stand in the file; what they mean, ``tensors[name].type`` says."""
+        tensor = self.tensors[name]
+        return self._read(tensor, 0, tensor.size_bytes)
+
     def _read(self, tensor: GgufTensor, start: int, size_bytes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
         raw = np.empty(size_bytes, np.uint8)
         try:

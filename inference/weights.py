@@ -8,26 +8,33 @@ sandbox.
 
 from __future__ import annotations
 
+import functools
+import logging
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from agentrt.errors import ModelFileError
+from agentrt.errors import EngineError, ModelFileError
 from agentrt.inference.chat_template import (
     ChatTemplate,
     chat_template_from_folder,
     chat_template_from_gguf,
 )
+from agentrt.inference.cpu.library import load_library
+from agentrt.inference.cpu.llama import describe_llama
+from agentrt.inference.cpu.model import CpuModel
 from agentrt.inference.file_fields import Fields, read_json, shorten
 from agentrt.inference.forward import ForwardModel
 from agentrt.inference.gguf_file import GgufFile
 from agentrt.inference.models.llama_config import llama_config_from_gguf, llama_config_from_json
-from agentrt.inference.models.llama_loading import GGUF_NAMES, SAFETENSORS_NAMES, load_llama
+from agentrt.inference.models.llama_loading import GGUF_NAMES, SAFETENSORS_NAMES, check_llama, load_llama
 from agentrt.inference.safetensors_folder import SafetensorsFolder
 from agentrt.inference.tokenizer import Tokenizer
 from agentrt.inference.tokenizer_gguf import tokenizer_from_gguf
 from agentrt.inference.tokenizer_json import tokenizer_from_folder
+
+_log = logging.getLogger(__name__)
 
 GGUF_ARCHITECTURES = ("llama",)
 FOLDER_MODEL_TYPES = ("llama", "mistral")
@@ -37,7 +44,7 @@ FOLDER_MODEL_TYPES = ("llama", "mistral")
 class LoadedModel:
     """A model ready to run. ``name`` is what its file calls it."""
 
-    model: ForwardModel
+    model: ForwardModel | CpuModel
     tokenizer: Tokenizer
     chat_template: ChatTemplate
     name: str
@@ -45,15 +52,18 @@ class LoadedModel:
     max_context_tokens: int
 
 
-def load_model(path: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel:
-    """Load a `.gguf` file, or a folder with config.json, tokenizer.json and safetensors, with weights as
-    ``dtype``.
+def load_model(path: Path, *, dtype: torch.dtype | None = None) -> LoadedModel:
+    """Load a `.gguf` file, or a folder with config.json, tokenizer.json and safetensors.
+
+    A GGUF file keeps its quantised weights and is computed by the C++ step, where there is a library for it or a compiler
+    to make one. Without either (said once in the log) or when a ``dtype`` is given, weights become that, or float32, for
+    torch.
 
     Raises:
         ModelFileError: it is missing, cut short, damaged, or of a kind that is not supported.
     """
     if path.is_dir():
-        return _load_folder(path, dtype)
+        return _load_folder(path, dtype or torch.float32)
     if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
         raise ModelFileError(f"{path}: pickled files are never loaded; use a GGUF file or a folder with safetensors")
     if path.suffix == ".safetensors":
@@ -63,7 +73,7 @@ def load_model(path: Path, *, dtype: torch.dtype = torch.float32) -> LoadedModel
     return _load_gguf(path, dtype)
 
 
-def _load_gguf(path: Path, dtype: torch.dtype) -> LoadedModel:
+def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:
     with GgufFile(path) as file:
         fields = file.fields
         architecture = fields.text("general.architecture")
@@ -83,7 +93,12 @@ def _load_gguf(path: Path, dtype: torch.dtype) -> LoadedModel:
         _check_vocabulary(path, tokenizer, config.vocab_size)
         chat_template = chat_template_from_gguf(fields, tokenizer)
         tied = file.shape(GGUF_NAMES.head) is None
-        model = load_llama(file, config, GGUF_NAMES, tied=tied, dtype=dtype)
+        check_llama(file, config, GGUF_NAMES, tied=tied)
+        model: ForwardModel | CpuModel
+        if dtype is None and _has_library():
+            model = CpuModel(describe_llama(file, config))
+        else:
+            model = load_llama(file, config, GGUF_NAMES, tied=tied, dtype=dtype or torch.float32)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -116,6 +131,16 @@ def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
         architecture=architecture,
         max_context_tokens=config.max_context_tokens,
     )
+
+
+@functools.cache
+def _has_library() -> bool:
+    try:
+        load_library()
+    except EngineError as error:
+        _log.warning("models run on the slower torch path: %s", error)
+        return False
+    return True
 
 
 def _divisors(file: GgufFile) -> tuple[float, ...]:

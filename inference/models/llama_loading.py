@@ -105,7 +105,7 @@ def load_llama(
     Raises:
         ModelFileError: a tensor is missing, of another shape, or not one of this architecture's.
     """
-    _check(file, config, names, tied=tied)
+    check_llama(file, config, names, tied=tied)
 
     def read(name: str, *shape: int) -> torch.Tensor:
         out = torch.empty(shape, dtype=dtype)
@@ -160,7 +160,8 @@ def _split_halves(matrix: torch.Tensor, num_heads: int) -> None:
     matrix.copy_(pairs.transpose(1, 2).reshape(matrix.shape))
 
 
-def _check(file: TensorFile, config: LlamaConfig, names: LlamaNames, *, tied: bool) -> None:
+def check_llama(file: TensorFile, config: LlamaConfig, names: LlamaNames, *, tied: bool) -> None:
+    """Raise ModelFileError unless all tensors are there, in the right shapes, and no others."""
     # Every layer has nine tensors, so a damaged number of layers ends here and not in a long list of expected
     # names.
     if config.num_layers > len(file.tensors):

@@ -39,7 +39,7 @@ def arrays() -> dict[str, np.ndarray]:
 def loaded(model_path: Path) -> Iterator[LoadedModel]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
-    yield load_model(model_path)
+    yield load_model(model_path, dtype=torch.float32)
     torch.set_num_threads(threads)
 
 
