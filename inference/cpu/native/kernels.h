@@ -18,7 +18,7 @@ constexpr int kChunkBlocks = kChunkTokens / kBlockTokens;
 
 // How the weights of a tile lie in memory; a record holds 16 outputs x 32 inputs.
 //   Int4Min   weight = quant * scale + minimum, quant in 0..15: 256 bytes of nibbles, 16 scales, 16 minima
-//   Int8      weight = quant * scale, quant in -128..127: 512 bytes, 16 scales
+//   Int8      weight = quant * scale, quant in -128..127: 512 bytes of quant + 128, 16 scales
 //   Int8Min   the same with 16 minima
 //   Int8Half  two sets of 16 scales, one for each half of the inputs
 //   Float*    no quants: inputs one after another, 16 outputs each

@@ -11,6 +11,8 @@ namespace {
 
 using namespace agentrt;
 
+constexpr int kPrefetchBytes = 2048;
+
 inline Vec exponential(Vec x) {  // Cephes' expf: 2^n times a polynomial; exactly 0 below -87, NaN stays NaN
     const Vec clamped = minimum(splat(88.0f), maximum(splat(-87.0f), x));
     const Vec n = round_to_int(multiply(clamped, splat(1.44269504f)));
@@ -49,6 +51,10 @@ __attribute__((noinline)) void multiply_quantised(const Matrix& matrix, const ui
     for (int row = 0; row < Rows; row++) results[row] = splat(0.0f);
     const int num_blocks = matrix.cols / kQuantBlock;
     for (int block = 0; block < num_blocks; block++, record += record_bytes(Kind)) {
+        // Few rows take less time than the memory: what comes a page later is asked for now.
+        if (Rows <= 2) {
+            for (int line = 0; line < record_bytes(Kind); line += 64) __builtin_prefetch(record + kPrefetchBytes + line);
+        }
         IntVec dots[Rows];
         const int8_t* own = quants + block * kQuantBlock;
         const int32_t* own_sums = half_sums + block * 2;
@@ -163,12 +169,10 @@ void quantise(const float* values, int num_values, const QuantisedRow& out) {
         const float scale = largest * (1.0f / 127.0f);
         const Vec inverse = splat(largest > 0.0f ? 127.0f / largest : 0.0f);
         int8_t* quants = out.quants + block * kQuantBlock;
-        const int32_t first_sum = store_rounded(multiply(first, inverse), quants);
-        const int32_t second_sum = store_rounded(multiply(second, inverse), quants + kLanes);
+        int32_t* sums = out.half_sums + 2 * block;
+        store_rounded(multiply(first, inverse), multiply(second, inverse), quants, sums);
         out.scales[block] = scale;
-        out.sums[block] = scale * static_cast<float>(first_sum + second_sum);
-        out.half_sums[2 * block] = first_sum;
-        out.half_sums[2 * block + 1] = second_sum;
+        out.sums[block] = scale * static_cast<float>(sums[0] + sums[1]);
     }
 }
 
@@ -288,21 +292,25 @@ void attend(const AttentionChunk& chunk) {
 }
 
 BestOfSpan best(const float* logits, int num_values) {
-    float largest = -INFINITY;
-    for (int at = 0; at < num_values; at++) largest = logits[at] > largest ? logits[at] : largest;
-    if (largest == -INFINITY) {  // nothing to measure others by
+    const int whole = num_values / kLanes * kLanes;
+    float rest[kLanes];  // what is left, filled up
+    for (int lane = 0; lane < kLanes; lane++) rest[lane] = whole + lane < num_values ? logits[whole + lane] : -INFINITY;
+    Vec lanes = load(rest);
+    for (int at = 0; at < whole; at += kLanes) lanes = maximum(load(logits + at), lanes);  // passes a NaN over
+    float largest = tree_max(lanes);
+    if (!(largest > -INFINITY)) {  // nothing but -inf and NaN, or a NaN in the rest
+        largest = -INFINITY;
         bool has_nan = false;
-        for (int at = 0; at < num_values; at++) has_nan |= logits[at] != logits[at];
-        return {largest, 0, has_nan ? NAN : 0.0f};
+        for (int at = 0; at < num_values; at++) {
+            has_nan |= logits[at] != logits[at];
+            largest = logits[at] > largest ? logits[at] : largest;
+        }
+        if (largest == -INFINITY) return {largest, 0, has_nan ? NAN : 0.0f};
     }
     int32_t index = 0;
-    while (index < num_values - 1 && logits[index] != largest) index++;
-    Vec sum = splat(0.0f);
-    for (int at = 0; at < num_values; at += kLanes) {
-        float lanes[kLanes];
-        for (int lane = 0; lane < kLanes; lane++) lanes[lane] = at + lane < num_values ? logits[at + lane] : -INFINITY;
-        sum = add(sum, exponential(subtract(load(lanes), splat(largest))));
-    }
+    while (logits[index] != largest) index++;
+    Vec sum = exponential(subtract(load(rest), splat(largest)));
+    for (int at = 0; at < whole; at += kLanes) sum = add(sum, exponential(subtract(load(logits + at), splat(largest))));
     return {largest, index, tree_sum(sum)};
 }
 

@@ -187,7 +187,7 @@ void pack_block(const Block& block, RecordKind kind, float unit, int lane, uint8
             const int shift = input < 16 ? 0 : 4;
             record[at / 4 * 64 + lane * 4 + at % 4] |= static_cast<uint8_t>(block.quants[input] << shift);
         } else {
-            record[input / 4 * 64 + lane * 4 + input % 4] = static_cast<uint8_t>(block.quants[input]);
+            record[input / 4 * 64 + lane * 4 + input % 4] = static_cast<uint8_t>(block.quants[input] + 128);
         }
     }
     write_half(record + quant_bytes + lane * 2, block.scale[0] / unit);
@@ -298,7 +298,7 @@ void unpack_row(const Matrix& matrix, int row, float* out) {
         for (int input = 0; input < kQuantBlock; input++) {
             const int at = is_int4 ? input % 16 : input;
             const uint8_t byte = record[at / 4 * 64 + lane * 4 + at % 4];
-            const int quant = is_int4 ? (input < 16 ? byte & 15 : byte >> 4) : static_cast<int8_t>(byte);
+            const int quant = is_int4 ? (input < 16 ? byte & 15 : byte >> 4) : byte - 128;
             const bool is_second_half = matrix.kind == RecordKind::Int8Half && input >= 16;
             float value = static_cast<float>(quant) * (is_second_half ? second : scale);
             if (is_int4 || matrix.kind == RecordKind::Int8Min) value += second;

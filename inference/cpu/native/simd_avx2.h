@@ -91,17 +91,20 @@ inline int32_t largest_magnitude_bits(Vec a, Vec b) {
     four = _mm_max_epi32(four, _mm_shuffle_epi32(four, 0xb1));
     return _mm_cvtsi128_si32(four);
 }
-// Round to whole numbers, store them as bytes, return their sum. Values are within -127..127.
-inline int32_t store_rounded(Vec v, int8_t* at) {
-    const __m256i low = _mm256_cvtps_epi32(v.low), high = _mm256_cvtps_epi32(v.high);
-    const __m256i words = _mm256_permute4x64_epi64(_mm256_packs_epi32(low, high), 0xd8);
-    const __m128i bytes = _mm_packs_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), bytes);
-    const __m256i eight = _mm256_add_epi32(low, high);
-    __m128i four = _mm_add_epi32(_mm256_castsi256_si128(eight), _mm256_extracti128_si256(eight, 1));
-    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0x4e));
-    four = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
-    return _mm_cvtsi128_si32(four);
+// Round 32 values, within -127..127, to whole numbers; store them as bytes, and the sum of each half.
+inline void store_rounded(Vec first, Vec second, int8_t* at, int32_t* sums) {
+    const __m256i a = _mm256_packs_epi32(_mm256_cvtps_epi32(first.low), _mm256_cvtps_epi32(first.high));
+    const __m256i b = _mm256_packs_epi32(_mm256_cvtps_epi32(second.low), _mm256_cvtps_epi32(second.high));
+    // Packing works within halves of a register: the fours come out as 0 2 4 6 1 3 5 7.
+    const __m256i mixed = _mm256_packs_epi16(a, b);
+    const __m256i bytes = _mm256_permutevar8x32_epi32(mixed, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(at), bytes);
+    const __m256i pairs = _mm256_maddubs_epi16(_mm256_set1_epi8(1), bytes);
+    __m256i fours = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+    fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0x4e));
+    fours = _mm256_add_epi32(fours, _mm256_shuffle_epi32(fours, 0xb1));
+    sums[0] = _mm256_cvtsi256_si32(fours);
+    sums[1] = _mm256_extract_epi32(fours, 4);
 }
 
 inline __m256i splat_four(const int8_t* at) {
@@ -147,18 +150,20 @@ inline void dot_int4(const uint8_t* record, const int8_t* quants, ptrdiff_t stri
     }
 }
 
-// The same for Parts x 4 inputs of 8-bit quants. The unsigned factor is the weight's magnitude and its sign goes to the
-// other one; a pair of products is at most 2 x 128 x 127, which fits sixteen bits once, so it is widened at once.
+// The same for Parts x 4 inputs of 8-bit quants, which are stored 128 too large. The unsigned factor is the weight's
+// magnitude and its sign goes to the other one; a pair of products is at most 2 x 128 x 127, which fits sixteen bits once,
+// so it is widened at once. (Upper and lower four bits apart, as above, take a quarter more time.)
 template <int Rows, int Parts>
 inline void dot_int8(const uint8_t* record, const int8_t* quants, ptrdiff_t stride, const int32_t*, ptrdiff_t,
                      IntVec (&sums)[Rows]) {
-    const __m256i ones = _mm256_set1_epi16(1);
+    const __m256i ones = _mm256_set1_epi16(1), flip = _mm256_set1_epi8(-128);
     __m256i low_sums[Rows], high_sums[Rows];
     for (int row = 0; row < Rows; row++) low_sums[row] = high_sums[row] = _mm256_setzero_si256();
 #pragma GCC unroll 8
     for (int part = 0; part < Parts; part++) {
         const auto* at = reinterpret_cast<const __m256i*>(record + part * 64);
-        const __m256i low = _mm256_loadu_si256(at), high = _mm256_loadu_si256(at + 1);
+        const __m256i low = _mm256_xor_si256(_mm256_loadu_si256(at), flip);
+        const __m256i high = _mm256_xor_si256(_mm256_loadu_si256(at + 1), flip);
         const __m256i low_size = _mm256_abs_epi8(low), high_size = _mm256_abs_epi8(high);
 #pragma GCC unroll 8
         for (int row = 0; row < Rows; row++) {

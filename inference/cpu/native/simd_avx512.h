@@ -76,11 +76,13 @@ inline int32_t largest_magnitude_bits(Vec a, Vec b) {
     const __m512i second = _mm512_and_si512(_mm512_castps_si512(b.all), mask);
     return _mm512_reduce_max_epi32(_mm512_max_epi32(first, second));
 }
-// Round to whole numbers, store them as bytes, return their sum. Values are within -127..127.
-inline int32_t store_rounded(Vec v, int8_t* at) {
-    const __m512i rounded = _mm512_cvtps_epi32(v.all);
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtsepi32_epi8(rounded));
-    return _mm512_reduce_add_epi32(rounded);
+// Round 32 values, within -127..127, to whole numbers; store them as bytes, and the sum of each half.
+inline void store_rounded(Vec first, Vec second, int8_t* at, int32_t* sums) {
+    const __m512i a = _mm512_cvtps_epi32(first.all), b = _mm512_cvtps_epi32(second.all);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at), _mm512_cvtsepi32_epi8(a));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(at + 16), _mm512_cvtsepi32_epi8(b));
+    sums[0] = _mm512_reduce_add_epi32(a);
+    sums[1] = _mm512_reduce_add_epi32(b);
 }
 
 inline __m512i splat_four(const int8_t* at) {
@@ -109,8 +111,8 @@ inline void dot_int4(const uint8_t* record, const int8_t* quants, ptrdiff_t stri
     }
 }
 
-// The same for Parts x 4 inputs of 8-bit quants. The instruction wants an unsigned factor: weights are moved up by 128,
-// and 128 x the sum of the row's quants is taken off at the start.
+// The same for Parts x 4 inputs of 8-bit quants, which are stored 128 too large: that times the sum of the row's quants is
+// taken off at the start.
 template <int Rows, int Parts>
 inline void dot_int8(const uint8_t* record, const int8_t* quants, ptrdiff_t stride, const int32_t* half_sums,
                      ptrdiff_t half_stride, IntVec (&sums)[Rows]) {
@@ -119,10 +121,9 @@ inline void dot_int8(const uint8_t* record, const int8_t* quants, ptrdiff_t stri
         if (Parts == 8) sum += half_sums[row * half_stride + 1];
         sums[row] = {_mm512_set1_epi32(-128 * sum)};
     }
-    const __m512i flip = _mm512_set1_epi8(-128);
 #pragma GCC unroll 8
     for (int part = 0; part < Parts; part++) {
-        const __m512i weights = _mm512_xor_si512(_mm512_loadu_si512(record + part * 64), flip);
+        const __m512i weights = _mm512_loadu_si512(record + part * 64);
 #pragma GCC unroll 8
         for (int row = 0; row < Rows; row++) {
             sums[row].all = _mm512_dpbusd_epi32(sums[row].all, weights, splat_four(quants + row * stride + part * 4));

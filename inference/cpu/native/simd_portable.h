@@ -116,15 +116,17 @@ inline int32_t largest_magnitude_bits(const Vec& a, const Vec& b) {
     }
     return static_cast<int32_t>(largest);
 }
-// Round to whole numbers, store them as bytes, return their sum. Values are within -127..127, or NaN, which is stored as 0.
-inline int32_t store_rounded(const Vec& v, int8_t* at) {
-    int32_t sum = 0;
-    for (int lane = 0; lane < kWidth; lane++) {
-        const float rounded = std::nearbyintf(v.at[lane]);
-        at[lane] = rounded == rounded ? static_cast<int8_t>(rounded) : int8_t{0};
-        sum += at[lane];
+// Round 32 values, within -127..127, to whole numbers; store them as bytes, and the sum of each half. NaN is stored as 0.
+inline void store_rounded(const Vec& first, const Vec& second, int8_t* at, int32_t* sums) {
+    for (int half = 0; half < 2; half++) {
+        sums[half] = 0;
+        for (int lane = 0; lane < kWidth; lane++) {
+            const float rounded = std::nearbyintf((half ? second : first).at[lane]);
+            const auto byte = rounded == rounded ? static_cast<int8_t>(rounded) : int8_t{0};
+            at[half * kWidth + lane] = byte;
+            sums[half] += byte;
+        }
     }
-    return sum;
 }
 
 // Dot products of a record's sixteen outputs with 32 quants of each row.
@@ -153,7 +155,7 @@ inline void dot_int8(const uint8_t* record, const int8_t* quants, ptrdiff_t stri
         for (int lane = 0; lane < kWidth; lane++) {
             int32_t sum = 0;
             for (int input = 0; input < Parts * 4; input++) {
-                sum += static_cast<int8_t>(record[input / 4 * 64 + lane * 4 + input % 4]) * own[input];
+                sum += (record[input / 4 * 64 + lane * 4 + input % 4] - 128) * own[input];
             }
             sums[row].at[lane] = sum;
         }
