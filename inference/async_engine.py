@@ -21,7 +21,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
-import torch
 
 from agentrt.errors import AgentrtError, EngineError
 from agentrt.inference.engine import Engine, Generation
@@ -156,12 +155,12 @@ class AsyncEngine:
         """The engine's thread."""
         failure: BaseException | None = None
         try:
-            if self._engine.config.num_threads is not None:
-                torch.set_num_threads(self._engine.config.num_threads)
             while self._take_orders():
                 self._deliver(self._engine.step())
         except BaseException as error:
             failure = error
+        finally:
+            self._engine.close()
         self._fail_all(failure)
 
     def _take_orders(self) -> bool:

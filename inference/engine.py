@@ -18,6 +18,7 @@ import secrets
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from agentrt.errors import AgentrtError, EngineError, RequestError, TimeoutExpiredError
 from agentrt.inference.answer import Answer, AnswerToken, ChoiceAnswer, FreeAnswer
@@ -25,7 +26,6 @@ from agentrt.inference.choices import ChoiceAutomaton, ChoiceSearch, TokenSpelli
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.cpu.model import CpuModel
 from agentrt.inference.cpu.runner import CpuRunner
-from agentrt.inference.forward import ForwardModel
 from agentrt.inference.kv_cache import KVCache
 from agentrt.inference.output import EngineStats, Finished, Output, RequestFailed, TokenOutput
 from agentrt.inference.request import FinishReason, Request
@@ -35,6 +35,9 @@ from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.scheduler import Scheduler, Step
 from agentrt.inference.stop import StopStream, StopStrings
 from agentrt.inference.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from agentrt.inference.forward import ForwardModel
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +157,10 @@ class Engine:
         self._num_computed_tokens += step.num_rows
         outputs += self._apply(answering, scores)
         return outputs
+
+    def close(self) -> None:
+        """Give back the cache and the threads of the model; the engine cannot be used after that."""
+        self._runner.close()
 
     def stats(self) -> EngineStats:
         running = self._scheduler.running

@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from io import BufferedReader
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-import torch
 from gguf.constants import GGML_QUANT_SIZES, GGMLQuantizationType
 from gguf.quants import dequantize
 
@@ -23,15 +22,19 @@ from agentrt.errors import ModelFileError
 from agentrt.inference.file_fields import Fields
 from agentrt.inference.gguf_header import GgufHeader, GgufTensor
 
+if TYPE_CHECKING:
+    import torch
+
 PIECE_BYTES = 2 * 2**20
 VALUES_PER_ROW = 8192
 """What `dequantize` is given as a row; it works on sixteen rows at a time."""
 
 FLOAT_DTYPES = {
-    GGMLQuantizationType.F32: torch.float32,
-    GGMLQuantizationType.F16: torch.float16,
-    GGMLQuantizationType.BF16: torch.bfloat16,
+    GGMLQuantizationType.F32: "float32",
+    GGMLQuantizationType.F16: "float16",
+    GGMLQuantizationType.BF16: "bfloat16",
 }
+"""What torch calls them."""
 
 
 class GgufFile:
@@ -106,9 +109,10 @@ class GgufFile:
 
 
 def _dequantized(raw: np.ndarray[Any, np.dtype[np.uint8]], kind: GGMLQuantizationType) -> torch.Tensor:
-    dtype = FLOAT_DTYPES.get(kind)
-    if dtype is not None:
-        return torch.from_numpy(raw).view(dtype)
+    import torch
+
+    if (name := FLOAT_DTYPES.get(kind)) is not None:
+        return torch.from_numpy(raw).view(getattr(torch, name))
     values_per_block, bytes_per_block = GGML_QUANT_SIZES[kind]
     row_bytes = VALUES_PER_ROW // values_per_block * bytes_per_block
     whole = raw.size // row_bytes * row_bytes

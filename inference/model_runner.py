@@ -50,6 +50,7 @@ class ModelRunner:
         self.kv = allocate_cache(model, config)
         self._model = model
         self._num_tokens = num_tokens
+        self._num_threads = config.num_threads
 
     @property
     def num_blocks(self) -> int:
@@ -58,6 +59,8 @@ class ModelRunner:
     @torch.inference_mode()
     def run(self, step: Step, cache: KVCache, wants_logits: Sequence[bool]) -> list[RowScores]:
         """Compute a step; see ``Runner.run``."""
+        if self._num_threads is not None:
+            torch.set_num_threads(self._num_threads)  # it holds for the calling thread
         logits = self._model.forward(_batch(step, cache), self.kv)[:, : self._num_tokens]
         rows: Floats = logits.numpy()
         best_ids = rows.argmax(axis=1)  # numpy, not torch: it promises the first of equals; a NaN counts as the largest

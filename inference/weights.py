@@ -12,8 +12,10 @@ import functools
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
+import numpy as np
+from gguf.constants import GGMLQuantizationType
 
 from agentrt.errors import EngineError, ModelFileError
 from agentrt.inference.chat_template import (
@@ -25,14 +27,17 @@ from agentrt.inference.cpu.library import load_library
 from agentrt.inference.cpu.llama import describe_llama
 from agentrt.inference.cpu.model import CpuModel
 from agentrt.inference.file_fields import Fields, read_json, shorten
-from agentrt.inference.forward import ForwardModel
 from agentrt.inference.gguf_file import GgufFile
 from agentrt.inference.models.llama_config import llama_config_from_gguf, llama_config_from_json
-from agentrt.inference.models.llama_loading import GGUF_NAMES, SAFETENSORS_NAMES, check_llama, load_llama
-from agentrt.inference.safetensors_folder import SafetensorsFolder
+from agentrt.inference.models.llama_tensors import GGUF_NAMES, SAFETENSORS_NAMES, check_llama
 from agentrt.inference.tokenizer import Tokenizer
 from agentrt.inference.tokenizer_gguf import tokenizer_from_gguf
 from agentrt.inference.tokenizer_json import tokenizer_from_folder
+
+if TYPE_CHECKING:
+    import torch
+
+    from agentrt.inference.forward import ForwardModel
 
 _log = logging.getLogger(__name__)
 
@@ -63,7 +68,7 @@ def load_model(path: Path, *, dtype: torch.dtype | None = None) -> LoadedModel:
         ModelFileError: it is missing, cut short, damaged, or of a kind that is not supported.
     """
     if path.is_dir():
-        return _load_folder(path, dtype or torch.float32)
+        return _load_folder(path, dtype)
     if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
         raise ModelFileError(f"{path}: pickled files are never loaded; use a GGUF file or a folder with safetensors")
     if path.suffix == ".safetensors":
@@ -98,6 +103,10 @@ def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:
         if dtype is None and _has_library():
             model = CpuModel(describe_llama(file, config))
         else:
+            import torch
+
+            from agentrt.inference.models.llama_loading import load_llama
+
             model = load_llama(file, config, GGUF_NAMES, tied=tied, dtype=dtype or torch.float32)
     return LoadedModel(
         model=model,
@@ -109,7 +118,12 @@ def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:
     )
 
 
-def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
+def _load_folder(folder: Path, dtype: torch.dtype | None) -> LoadedModel:
+    import torch
+
+    from agentrt.inference.models.llama_loading import load_llama
+    from agentrt.inference.safetensors_folder import SafetensorsFolder
+
     fields = read_json(folder / "config.json")
     architecture = fields.text("model_type")
     if architecture not in FOLDER_MODEL_TYPES:
@@ -122,7 +136,7 @@ def _load_folder(folder: Path, dtype: torch.dtype) -> LoadedModel:
         _check_vocabulary(folder, tokenizer, config.vocab_size)
         chat_template = chat_template_from_folder(folder, tokenizer_config, tokenizer)
         tied = fields.boolean("tie_word_embeddings", False)
-        model = load_llama(file, config, SAFETENSORS_NAMES, tied=tied, dtype=dtype)
+        model = load_llama(file, config, SAFETENSORS_NAMES, tied=tied, dtype=dtype or torch.float32)
     return LoadedModel(
         model=model,
         tokenizer=tokenizer,
@@ -150,9 +164,10 @@ def _divisors(file: GgufFile) -> tuple[float, ...]:
         return ()
     if len(shape) != 1 or shape[0] > 4096:
         raise ModelFileError(f"{file.path}: rope_freqs.weight has the impossible shape {list(shape)}")
-    divisors = torch.empty(shape, dtype=torch.float64)
-    file.read_into("rope_freqs.weight", divisors)
-    if not bool(((divisors > 0) & divisors.isfinite()).all()):
+    if file.tensors["rope_freqs.weight"].type != GGMLQuantizationType.F32:
+        raise ModelFileError(f"{file.path}: rope_freqs.weight is not of type F32")
+    divisors = file.read_raw("rope_freqs.weight").view(np.float32).astype(np.float64)
+    if not bool(((divisors > 0) & np.isfinite(divisors)).all()):
         raise ModelFileError(
             f"{file.path}: rope_freqs.weight holds {shorten(divisors.tolist())} that are not all positive"
         )

@@ -137,15 +137,13 @@ def _load(source: ModelSource, config: RuntimeConfig) -> _Loaded:
     # Threads that spin while they wait starve the event loop and each other on a machine with few cores: a step took 3 to
     # 24 times as long on two busy ones. OpenMP reads this when torch is loaded; a user's own setting wins.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    import torch
-
     from agentrt.inference.async_engine import AsyncEngine
     from agentrt.inference.config import EngineConfig
     from agentrt.inference.engine import Engine
     from agentrt.inference.weights import load_model
 
     engine_config = EngineConfig(kv_cache_bytes=config.kv_cache_bytes, num_threads=config.engine_threads)
-    model = load_model(path, dtype=torch.float32)
+    model = load_model(path)
     return _Loaded(model, AsyncEngine(Engine(model.model, model.tokenizer, engine_config)))
 
 

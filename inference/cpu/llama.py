@@ -7,7 +7,7 @@ import numpy as np
 from agentrt.inference.cpu.model import CpuDescription, CpuLayer, FileTensor
 from agentrt.inference.gguf_file import GgufFile
 from agentrt.inference.models.llama_config import LlamaConfig
-from agentrt.inference.models.llama_loading import GGUF_NAMES
+from agentrt.inference.models.llama_tensors import GGUF_NAMES
 
 
 def describe_llama(file: GgufFile, config: LlamaConfig) -> CpuDescription:
@@ -27,7 +27,7 @@ def describe_llama(file: GgufFile, config: LlamaConfig) -> CpuDescription:
         max_context_tokens=config.max_context_tokens,
         norm_eps=config.norm_eps,
         attention_scale=config.head_dim**-0.5,
-        frequencies=np.asarray(config.rotary.frequencies(), np.float64)[np.newaxis],
+        frequencies=config.rotary.frequencies()[np.newaxis],
         layers=[
             CpuLayer(
                 attention_norm=matrix(names.attention_norm, index),

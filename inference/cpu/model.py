@@ -8,10 +8,9 @@ where an architecture has them.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -128,6 +127,8 @@ class CpuModel:
         if not handle:
             raise_for(error)
         self.handle = ctypes.c_void_p(handle)
+        self.close = weakref.finalize(self, self.library.model_free, self.handle)
+        """Free the weights; nothing that uses them may be alive."""
 
     @property
     def size_bytes(self) -> int:
@@ -138,20 +139,6 @@ class CpuModel:
     def block_bytes(self) -> int:
         """Memory of one block of the cache: 16 tokens, all layers."""
         return int(self.library.block_bytes(self.handle))
-
-    def close(self) -> None:
-        """Free the weights; nothing that uses them may be alive."""
-        if self.handle:
-            self.library.model_free(self.handle)
-            self.handle = ctypes.c_void_p()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _layer(layer: CpuLayer) -> library.Layer:

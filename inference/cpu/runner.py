@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 import os
+import weakref
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
@@ -54,11 +55,12 @@ class CpuRunner:
                 f"there is no memory for a cache of {self.num_blocks} blocks of {model.block_bytes} bytes; lower "
                 "kv_cache_bytes"
             )
+        self._close_cache = weakref.finalize(self, self._library.cache_free, self._cache)
         num_threads = config.num_threads or os.cpu_count() or 1
         self._stepper = ctypes.c_void_p(self._library.stepper_new(model.handle, num_threads, self._error))
         if not self._stepper:
-            self._library.cache_free(self._cache)
             raise_for(self._error)
+        self._close_stepper = weakref.finalize(self, self._library.stepper_free, self._stepper)
 
     def run(self, step: Step, cache: KVCache, wants_logits: Sequence[bool]) -> list[RowScores]:
         """Compute a step; see ``Runner.run``."""
@@ -127,10 +129,8 @@ class CpuRunner:
 
     def close(self) -> None:
         """Give back threads and memory; see ``Runner.close``."""
-        if self._stepper:
-            self._library.stepper_free(self._stepper)
-            self._library.cache_free(self._cache)
-            self._stepper = self._cache = ctypes.c_void_p()
+        self._close_stepper()
+        self._close_cache()
 
 
 def _int32(values: Sequence[int]) -> npt.NDArray[np.int32]:

@@ -17,7 +17,7 @@ from torch.nn.functional import linear, silu
 from agentrt.inference.forward import ForwardBatch, KVTensors
 from agentrt.inference.models.llama_config import LlamaConfig
 from agentrt.inference.models.paged_attention import AttentionPlan, attend, plan_attention
-from agentrt.inference.models.rotary import rotate
+from agentrt.inference.models.rotation import rotate
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,7 @@ class LlamaModel:
     def __init__(self, config: LlamaConfig, weights: LlamaWeights) -> None:
         self.config = config
         self._weights = weights
-        self._frequencies = config.rotary.frequencies()
+        self._frequencies = torch.from_numpy(config.rotary.frequencies())
         self._wide = torch.promote_types(self.dtype, torch.float32)
 
     @property

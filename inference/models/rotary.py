@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,25 +34,17 @@ class Rotary:
     llama3: Llama3Scaling | None = None
     divisors: tuple[float, ...] = ()
 
-    def frequencies(self) -> torch.Tensor:
-        """Return radians a position: [head_dim / 2], float64."""
-        exponents = torch.arange(0, self.head_dim, 2, dtype=torch.float64) / self.head_dim
+    def frequencies(self) -> npt.NDArray[np.float64]:
+        """Return radians a position: [head_dim / 2]."""
+        exponents = np.arange(0, self.head_dim, 2, dtype=np.float64) / self.head_dim
         frequencies = self.theta**-exponents / self.linear_factor
         if self.divisors:
-            frequencies = frequencies / torch.tensor(self.divisors, dtype=torch.float64)
+            frequencies = frequencies / np.array(self.divisors, np.float64)
         return frequencies if self.llama3 is None else _stretched(frequencies, self.llama3)
 
 
-def _stretched(frequencies: torch.Tensor, scaling: Llama3Scaling) -> torch.Tensor:
+def _stretched(frequencies: npt.NDArray[np.float64], scaling: Llama3Scaling) -> npt.NDArray[np.float64]:
     turns = frequencies * scaling.original_context_tokens / (2 * math.pi)
     kept = (turns - scaling.low_freq_factor) / (scaling.high_freq_factor - scaling.low_freq_factor)
-    kept = kept.clamp(0.0, 1.0)
+    kept = kept.clip(0.0, 1.0)
     return frequencies * (kept + (1.0 - kept) / scaling.factor)
-
-
-def rotate(vectors: torch.Tensor, cosines: torch.Tensor, sines: torch.Tensor) -> torch.Tensor:
-    """Turn ``vectors`` [num_rows, num_heads, head_dim] by angles [num_rows, 1, head_dim / 2]; returns a new
-    tensor."""
-    left, right = vectors.chunk(2, dim=-1)
-    turned = torch.cat((left * cosines - right * sines, right * cosines + left * sines), dim=-1)
-    return turned.to(vectors.dtype)

@@ -71,7 +71,7 @@ def test_llama_3_scaling_is_the_same_from_a_config_and_from_a_gguf_files_divisor
     """A config's llama3 scaling and the divisors a converter writes for it into a GGUF file give the same logits."""
     scaling = Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_context_tokens=64)
     plain = Rotary(16, 10_000.0).frequencies()
-    divisors = (plain / Rotary(16, 10_000.0, llama3=scaling).frequencies()).float().numpy()
+    divisors = (plain / Rotary(16, 10_000.0, llama3=scaling).frequencies()).astype(np.float32)
     write_tiny_gguf(tmp_path / "m.gguf", extra={"rope_freqs.weight": divisors})
     stated = {
         "rope_type": "llama3",

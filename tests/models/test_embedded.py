@@ -402,7 +402,7 @@ async def test_the_default_model_knows_a_capital(model_path: Path) -> None:
     """The default model, asked in a chat, says Paris; given choices, it says the right one."""
     config = RuntimeConfig(engine_threads=2)
     async with embedded(resolve(str(model_path), config), config) as model:
-        question = "What is the capital of France?"
+        question = "What is the capital of France? Answer in one sentence."
         text, finish = await answer(model, request(question, max_tokens=24))
         assert "Paris" in text
         assert finish.reason == "stop"
