@@ -24,6 +24,7 @@ from agentrt.cli.models import models_app
 from agentrt.cli.plan import plan
 from agentrt.cli.run import run
 from agentrt.cli.schema import schema
+from agentrt.cli.serve import serve
 from agentrt.cli.trace import trace_app
 
 app = typer.Typer(
@@ -37,6 +38,7 @@ app.command()(run)
 app.command()(check)
 app.command()(plan)
 app.command()(schema)
+app.command()(serve)
 app.add_typer(models_app, name="models")
 app.add_typer(trace_app, name="trace")
 

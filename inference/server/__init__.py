@@ -1,0 +1,1 @@
+"""An HTTP server in front of engines, in the dialect of OpenAI's API."""

@@ -1,0 +1,197 @@
+"""How answers are written: OpenAI's objects for completions and for chats, whole and in chunks."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from agentrt.inference.output import Finished, TokenOutput
+from agentrt.inference.server.models import ServedModel
+
+_FINISH_REASONS = {"stop": "stop", "length": "length", "choice": "stop"}
+
+
+@dataclass(slots=True)
+class Sample:
+    """One sample as far as it got."""
+
+    texts: list[str] = field(default_factory=list)
+    token_ids: list[int] = field(default_factory=list)
+    outputs: list[TokenOutput] = field(default_factory=list)
+    finished: Finished | None = None
+
+    def take(self, output: TokenOutput) -> None:
+        self.texts.append(output.text)
+        self.token_ids.append(output.token_id)
+        self.outputs.append(output)
+        self.finished = output.finished or self.finished
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a caller wants to see beside the text."""
+
+    logprobs: bool = False
+    token_ids: bool = False
+
+
+class Form(Protocol):
+    """Writes the choices of one kind of answer."""
+
+    whole_object: str
+    chunk_object: str
+    id_prefix: str
+
+    @property
+    def shows_tokens(self) -> bool:
+        """Whether a token matters that has no text."""
+        ...
+
+    def begin(self, index: int) -> dict[str, Any] | None:
+        """Return the choice that opens a stream, if there is one."""
+        ...
+
+    def delta(self, index: int, output: TokenOutput, text_offset: int) -> dict[str, Any]: ...
+
+    def choice(self, index: int, sample: Sample) -> dict[str, Any]: ...
+
+
+class CompletionForm:
+    whole_object = chunk_object = "text_completion"
+    id_prefix = "cmpl-"
+
+    def __init__(self, model: ServedModel, shown: Shown) -> None:
+        self._model = model
+        self._shown = shown
+
+    @property
+    def shows_tokens(self) -> bool:
+        return self._shown.logprobs or self._shown.token_ids
+
+    def begin(self, index: int) -> dict[str, Any] | None:
+        return None
+
+    def delta(self, index: int, output: TokenOutput, text_offset: int) -> dict[str, Any]:
+        return self._choice(index, output.text, [output], text_offset, output.finished)
+
+    def choice(self, index: int, sample: Sample) -> dict[str, Any]:
+        return self._choice(index, "".join(sample.texts), sample.outputs, 0, sample.finished)
+
+    def _choice(
+        self, index: int, text: str, outputs: Sequence[TokenOutput], offset: int, finished: Finished | None
+    ) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": index, "text": text, "logprobs": None, "finish_reason": _reason(finished)}
+        if self._shown.logprobs:
+            offsets = [offset]
+            for output in outputs:
+                offsets.append(offsets[-1] + len(output.text))
+            choice["logprobs"] = {
+                "tokens": [_token_text(self._model, output.token_id) for output in outputs],
+                "token_logprobs": [output.logprob for output in outputs],
+                "top_logprobs": None,
+                "text_offset": offsets[:-1],
+            }
+        if self._shown.token_ids:
+            choice["token_ids"] = [output.token_id for output in outputs]
+        return choice
+
+
+class ChatForm:
+    whole_object = "chat.completion"
+    chunk_object = "chat.completion.chunk"
+    id_prefix = "chatcmpl-"
+
+    def __init__(self, model: ServedModel, shown: Shown) -> None:
+        self._model = model
+        self._shown = shown
+
+    @property
+    def shows_tokens(self) -> bool:
+        return self._shown.logprobs or self._shown.token_ids
+
+    def begin(self, index: int) -> dict[str, Any] | None:
+        return {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
+
+    def delta(self, index: int, output: TokenOutput, text_offset: int) -> dict[str, Any]:
+        delta = {"content": output.text} if output.text else {}
+        return self._choice(index, "delta", delta, [output], output.finished)
+
+    def choice(self, index: int, sample: Sample) -> dict[str, Any]:
+        message = {"role": "assistant", "content": "".join(sample.texts), "refusal": None}
+        return self._choice(index, "message", message, sample.outputs, sample.finished)
+
+    def _choice(
+        self, index: int, name: str, content: dict[str, Any], outputs: Sequence[TokenOutput], finished: Finished | None
+    ) -> dict[str, Any]:
+        choice: dict[str, Any] = {"index": index, name: content, "logprobs": None, "finish_reason": _reason(finished)}
+        if self._shown.logprobs:
+            choice["logprobs"] = {
+                "content": [
+                    {
+                        "token": _token_text(self._model, output.token_id),
+                        "logprob": output.logprob,
+                        "bytes": list(self._model.tokenizer.token_bytes(output.token_id)),
+                        "top_logprobs": [],
+                    }
+                    for output in outputs
+                ]
+            }
+        if self._shown.token_ids:
+            choice["token_ids"] = [output.token_id for output in outputs]
+        return choice
+
+
+@dataclass(slots=True)
+class Envelope:
+    """What every object of one answer repeats."""
+
+    form: Form
+    model_name: str
+    id: str = ""
+    created_s: int = field(default_factory=lambda: int(time.time()))
+
+    def __post_init__(self) -> None:
+        self.id = self.form.id_prefix + uuid.uuid4().hex
+
+    def whole(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
+        return {**self._head(self.form.whole_object), "choices": choices, "usage": usage}
+
+    def event(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any] | None = None) -> bytes:
+        """Return a chunk as a server-sent event."""
+        chunk = {**self._head(self.form.chunk_object), "choices": choices}
+        if usage is not None:
+            chunk["usage"] = usage
+        return event(chunk)
+
+    def _head(self, kind: str) -> dict[str, Any]:
+        return {"id": self.id, "object": kind, "created": self.created_s, "model": self.model_name}
+
+
+def event(value: dict[str, Any]) -> bytes:
+    """Return a server-sent event of one JSON object."""
+    return b"data: " + json.dumps(value, separators=(",", ":")).encode() + b"\n\n"
+
+
+def usage_of(samples: Sequence[Sample]) -> dict[str, Any]:
+    """Add up what finished samples took. Samples of one prompt each count it, as each was computed or found."""
+    done = [sample.finished for sample in samples if sample.finished is not None]
+    num_prompt = sum(finished.num_prompt_tokens for finished in done)
+    num_output = sum(finished.num_output_tokens for finished in done)
+    return {
+        "prompt_tokens": num_prompt,
+        "completion_tokens": num_output,
+        "total_tokens": num_prompt + num_output,
+        "prompt_tokens_details": {"cached_tokens": sum(finished.num_cached_tokens for finished in done)},
+    }
+
+
+def _reason(finished: Finished | None) -> str | None:
+    return None if finished is None else _FINISH_REASONS[finished.reason.value]
+
+
+def _token_text(model: ServedModel, token_id: int) -> str:
+    return model.tokenizer.token_bytes(token_id).decode(errors="replace")
