@@ -1,0 +1,1 @@
+"""Servers of language models measured on the same work; see README.md."""
