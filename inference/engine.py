@@ -26,6 +26,7 @@ from agentrt.inference.choices import ChoiceAutomaton, ChoiceSearch, TokenSpelli
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.cpu.model import CpuModel
 from agentrt.inference.cpu.runner import CpuRunner
+from agentrt.inference.grammar_compiler import GrammarCompiler
 from agentrt.inference.kv_cache import KVCache
 from agentrt.inference.output import EngineStats, Finished, Output, RequestFailed, TokenOutput
 from agentrt.inference.request import FinishReason, Request
@@ -79,6 +80,7 @@ class Engine:
             if token_id not in tokenizer.control_token_ids
         )
         self._automaton = functools.lru_cache(maxsize=64)(lambda choices: ChoiceAutomaton(choices, spellings))
+        self._grammars = GrammarCompiler(tokenizer, self._vocab_size)
         self._live: dict[int, Generation] = {}
         self._ids = itertools.count()
         self._num_steps = 0
@@ -196,16 +198,28 @@ class Engine:
 
     def _begin_answer(self, request: Request) -> Answer:
         sampling = request.sampling
+        for name, token_ids in (
+            ("logit_bias", [token_id for token_id, _ in sampling.logit_bias]),
+            ("stop_token_ids", sampling.stop_token_ids),
+        ):
+            if any(token_id >= self._vocab_size for token_id in token_ids):
+                raise RequestError(
+                    f"{name} names token {max(token_ids)}; this model's tokens are whole numbers from 0 to "
+                    f"{self._vocab_size - 1}",
+                    field=name,
+                )
         draw = Draw(
             temperature=sampling.temperature,
             top_k=sampling.top_k,
             top_p=sampling.top_p,
+            min_p=sampling.min_p,
             seed=secrets.randbits(64) if sampling.seed is None else sampling.seed,
         )
         if sampling.choices:
             search = ChoiceSearch(self._automaton(sampling.choices), draw)
             return ChoiceAnswer(request, search, self._tokenizer)
-        return FreeAnswer(request, draw, self._tokenizer, StopStream(StopStrings(sampling.stop)))
+        matcher = None if sampling.grammar is None else self._grammars.matcher(sampling.grammar)
+        return FreeAnswer(request, draw, self._tokenizer, StopStream(StopStrings(sampling.stop)), matcher)
 
     def _drop_late(self) -> list[Output]:
         now = self._clock()
@@ -260,6 +274,7 @@ class Engine:
                 logprob=token.logprob,
                 time_ns=time_ns,
                 finished=finished if number == len(tokens) else None,
+                top_logprobs=token.top_logprobs,
             )
             for number, token in enumerate(tokens, start=1)
         ]

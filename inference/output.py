@@ -30,8 +30,9 @@ class TokenOutput:
     """One generated token.
 
     ``text`` is what became certain with it: never half a character, nothing of a stop string or after one; often, and for
-    the token that ends an answer, it is empty. ``logprob`` is the model's own, see ``sampler``. ``time_ns`` is wall-clock
-    time.
+    the token that ends an answer, it is empty. ``logprob`` is the model's own, see ``sampler``, and so are those of
+    ``top_logprobs``: (token id, log-probability) of the most probable tokens, as many as were asked for, the best first.
+    ``time_ns`` is wall-clock time.
     """
 
     request_id: int
@@ -41,6 +42,7 @@ class TokenOutput:
     time_ns: int
     finished: Finished | None = None
     """Set on the last token of a request."""
+    top_logprobs: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,11 @@ class StopStrings:
             self._insert(stop)
         self._link()
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether there are no stop strings."""
+        return not self._next[0]
+
     def advance(self, state: int, character: str) -> int:
         while character not in self._next[state] and state:
             state = self._fallback[state]
@@ -72,11 +77,14 @@ class StopStream:
     def __init__(self, stops: StopStrings) -> None:
         self.stopped = False
         self._stops = stops
+        self._is_idle = stops.is_empty
         self._state = 0
         self._held = ""
 
     def push(self, text: str) -> str:
         """Take the next piece; return what is now certain to stand before any stop string."""
+        if self._is_idle:
+            return text
         if self.stopped:
             return ""
         buffer = self._held + text
