@@ -40,15 +40,19 @@ if TYPE_CHECKING:
 MAX_CACHED_GRAMMARS = 64
 
 _LIMITS = {
-    "max_items_in_row": 1_000,
+    "max_items_in_row": 2_000,
     "step_lexer_fuel": 100_000,
-    "step_max_items": 5_000,
+    "step_max_items": 10_000,
     "max_lexer_states": 20_000,
     "max_grammar_size": 100_000,
     "verbose_errors": False,
 }
 _STACK_BYTES = 64 * 1024 * 1024
-_JSON_OPTIONS = {"whitespace_pattern": r"[ \n\t]{1,20}"}
+_JSON_OPTIONS = {
+    "whitespace_pattern": r"[ \n\t]{1,20}",
+    # Not \u: half of a surrogate pair is no text, and every other character can stand for itself.
+    "json_allowed_escapes": 'nrbtf\\"',
+}
 _HEADER = '%llguidance {"no_forcing": true}\n'
 _stack_size_lock = threading.Lock()
 
@@ -230,6 +234,8 @@ def _symbols(text: str, tokenizer: Tokenizer) -> list[str]:
 def _regex_rule(pattern: str) -> str:
     import llguidance
 
+    if re.search(r"(?<!\\)(\\\\)*\\$", pattern):
+        raise RequestError("the regex ends in a backslash that escapes nothing", field="grammar")
     # Anchors say what holds anyway; the library does not know them.
     pattern = pattern.removeprefix("^")
     if pattern.endswith("$") and not re.search(r"(?<!\\)(\\\\)*\\\$$", pattern):
