@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agentrt.errors import RequestError
 from agentrt.inference.answer import FreeAnswer
+from agentrt.inference.grammar import Grammar
 from agentrt.inference.request import Request
 from agentrt.inference.runner import Floats, RowScores
-from agentrt.inference.sampler import Draw, choose, log_probabilities, uniform
-from agentrt.inference.sampling_params import SamplingParams
+from agentrt.inference.sampler import Draw, choose, log_probabilities, most_probable, uniform
+from agentrt.inference.sampling_params import SamplingParams, seed_of_sample
 from agentrt.inference.stop import StopStream, StopStrings
 from tests.support.tiny_model import tiny_tokenizer
 
@@ -28,7 +30,7 @@ def frequencies(logprobs: Floats, draw: Draw, num_draws: int = 4000) -> list[flo
     """How often each token is drawn at the first ``num_draws`` indices of one seed."""
     counts = [0] * len(logprobs)
     for index in range(num_draws):
-        chosen = choose(logprobs, Draw(draw.temperature, draw.top_k, draw.top_p, draw.seed, index))
+        chosen = choose(logprobs, replace(draw, index=index))
         assert chosen is not None
         counts[chosen] += 1
     return [count / num_draws for count in counts]
@@ -82,40 +84,111 @@ def test_top_k_keeps_all_equals_of_the_last() -> None:
     assert kept_tokens(logprobs_of(0.2, 0.4, 0.2, 0.2), Draw(temperature=1.0, top_k=2)) == {0, 1, 2, 3}
 
 
-@given(
-    logits=st.lists(st.floats(-8, 8), min_size=1, max_size=40),
-    temperature=st.floats(0.1, 5),
-    top_k=st.none() | st.integers(1, 50),
-    top_p=st.none() | st.floats(0.01, 1.0),
-    seed=st.integers(0, 2**64 - 1),
-    index=st.integers(0, 1000),
-)
-def test_a_draw_is_the_inverse_of_the_kept_distribution(
-    logits: list[float], temperature: float, top_k: int | None, top_p: float | None, seed: int, index: int
-) -> None:
-    """Against the definition written with plain loops: cut, renormalise, walk in order of id until the draw is passed."""
-    logprobs = log_probabilities(np.array(logits, np.float64))
-    weights = [math.exp((value - max(logprobs)) / temperature) for value in logprobs]
+def expected_tokens(logits: Floats, draw: Draw, tolerance: float) -> set[int]:
+    """The definition written with plain loops: cut, renormalise, walk in order of id until the draw is passed.
+
+    Sums that are added up in another order differ by a rounding: near a border both of its sides are right.
+    """
+    values, top_k, top_p = logits.astype(np.float64).tolist(), draw.top_k, draw.top_p
+    weights = [math.exp((value - max(values)) / draw.temperature) for value in values]
+    if draw.min_p is not None:
+        weights = [weight if weight >= draw.min_p * (1 - tolerance) else 0.0 for weight in weights]
     if top_k is not None:
         threshold = sorted(weights, reverse=True)[min(top_k, len(weights)) - 1]
         weights = [weight if weight >= threshold else 0.0 for weight in weights]
     if top_p is not None:
         mass, total, last = top_p * sum(weights), 0.0, max(weights)
         for weight in sorted(weights, reverse=True):
-            if total >= mass * (1 - 1e-12):
+            if total >= mass * (1 - tolerance / 1000):
                 break
             last = weight
             total += weight
-        weights = [weight if weight >= last else 0.0 for weight in weights]
-    target, total = uniform(seed, index) * sum(weights), 0.0
+        weights = [weight if weight >= last * (1 - tolerance) else 0.0 for weight in weights]
+    target, total = uniform(draw.seed, draw.index) * sum(weights), 0.0
     borders = []
     for token, weight in enumerate(weights):
         total += weight
         borders.append((total, token))
-    # Sums that are added up in another order differ by a rounding: near a border both of its sides are right.
-    expected = {token for border, token in borders if weights[token] and abs(border - target) < 1e-9 * total}
-    expected.add(next((token for border, token in borders if border > target), borders[-1][1]))
-    assert choose(logprobs, Draw(temperature, top_k, top_p, seed, index)) in expected
+    expected = {token for border, token in borders if weights[token] and abs(border - target) < tolerance * total}
+    following = next((number for number, (border, _) in enumerate(borders) if border > target), len(borders) - 1)
+    expected.add(following)
+    if abs(borders[following][0] - target) < tolerance * total:
+        expected.add(next((token for _, token in borders[following + 1 :] if weights[token]), following))
+    return expected
+
+
+draws = st.builds(
+    Draw,
+    temperature=st.floats(0.1, 5),
+    top_k=st.none() | st.integers(1, 50),
+    top_p=st.none() | st.floats(0.01, 1.0),
+    seed=st.integers(0, 2**64 - 1),
+    index=st.integers(0, 1000),
+    min_p=st.none() | st.floats(0.001, 1.0),
+)
+
+
+@given(logits=st.lists(st.floats(-8, 8), min_size=1, max_size=40), draw=draws)
+def test_a_draw_is_the_inverse_of_the_kept_distribution(logits: list[float], draw: Draw) -> None:
+    """Against the definition; shifting all logits, as a log-softmax does, changes nothing."""
+    row = np.array(logits, np.float64)
+    expected = expected_tokens(row, draw, 1e-9)
+    assert choose(row, draw) in expected
+    assert choose(log_probabilities(row), draw) in expected
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    num_tokens=st.integers(2000, 9000),
+    spread=st.sampled_from([0.01, 1.0, 3.0, 10.0]),
+    dtype=st.sampled_from([np.float32, np.float64]),
+    noise=st.integers(0, 2**32),
+    is_rounded=st.booleans(),
+    draw=draws,
+)
+def test_the_bounds_that_save_work_change_no_draw(
+    num_tokens: int, spread: float, dtype: type[np.floating], noise: int, is_rounded: bool, draw: Draw
+) -> None:
+    """Flat and peaked vocabularies, with many equals and without, too large for the plain way: the same draws."""
+    row = (np.random.default_rng(noise).normal(0, spread, num_tokens)).astype(dtype)
+    if is_rounded:
+        row = row.round(1)
+    assert choose(row, draw) in expected_tokens(row, draw, 3e-5 if dtype is np.float32 else 1e-9)
+
+
+@given(
+    num_tokens=st.integers(1, 6000),
+    count=st.integers(0, 20),
+    noise=st.integers(0, 2**32),
+    num_digits=st.integers(0, 3),
+)
+def test_the_most_probable_are_those_of_a_sort(num_tokens: int, count: int, noise: int, num_digits: int) -> None:
+    """The largest first, of equals the lowest id; all of them when there are fewer than asked for."""
+    row = np.random.default_rng(noise).normal(0, 1, num_tokens).round(num_digits).astype(np.float32)
+    assert most_probable(row, count) == sorted(range(num_tokens), key=lambda token: (-row[token], token))[:count]
+
+
+@pytest.mark.parametrize(("min_p", "kept"), [(0.0, {0, 1, 2, 3}), (0.3, {0, 1, 3}), (0.6, {1, 3}), (1.0, {1})])
+def test_min_p_keeps_what_is_probable_enough(min_p: float, kept: set[int]) -> None:
+    """Tokens of at least ``min_p`` times the largest probability are kept."""
+    assert kept_tokens(logprobs_of(0.2, 0.4, 0.1, 0.3), Draw(temperature=1.0, min_p=min_p)) == kept
+
+
+def test_a_tiny_temperature_is_greedy_in_32_bits_too() -> None:
+    """No temperature, however small, divides by zero or makes a NaN."""
+    row = np.array([1.0, 1.5, -np.inf, 1.4], np.float32)
+    for temperature in (1e-300, 1e-40, 1e-12):
+        for draw in (Draw(temperature), Draw(temperature, top_p=0.5), Draw(temperature, min_p=0.5)):
+            assert choose(row, draw) == 1
+
+
+def test_each_sample_of_a_request_has_a_seed_of_its_own() -> None:
+    """Sample 0 has the request's seed; the others have seeds that meet neither each other nor those of other requests,
+    always the same ones; without a seed there is none."""
+    seeds = {seed_of_sample(seed, sample) for seed in (0, 1, 2, 2**64 - 1) for sample in range(200)}
+    assert len(seeds) == 800
+    assert all(seed is not None and SamplingParams(seed=seed).seed == seed for seed in seeds)
+    assert [seed_of_sample(7, 0), seed_of_sample(7, 1), seed_of_sample(None, 3)] == [7, 5_065_644_779_451_256_849, None]
 
 
 def test_a_nucleus_wider_than_a_thousand_tokens_is_whole() -> None:
@@ -210,6 +283,34 @@ def test_impossible_tokens_are_never_drawn() -> None:
         ("choices", ["\udfff"]),
         ("choices", ["x"] * 1025),
         ("choices", ["y" * 20_000]),
+        ("min_p", -0.1),
+        ("min_p", math.nan),
+        ("presence_penalty", 2.1),
+        ("presence_penalty", None),
+        ("frequency_penalty", -2.1),
+        ("frequency_penalty", math.nan),
+        ("repetition_penalty", 0),
+        ("repetition_penalty", math.inf),
+        ("logit_bias", {3: 101}),
+        ("logit_bias", {3: math.nan}),
+        ("logit_bias", {"3": 1}),
+        ("logit_bias", {-1: 1}),
+        ("logit_bias", {True: 1}),
+        ("logit_bias", [1, 2]),
+        ("logit_bias", 5),
+        ("logit_bias", dict.fromkeys(range(1025), 1)),
+        ("num_logprobs", 21),
+        ("num_logprobs", -1),
+        ("num_logprobs", True),
+        ("ignore_eos", 1),
+        ("skip_special_tokens", "no"),
+        ("stop_token_ids", 3),
+        ("stop_token_ids", ["3"]),
+        ("stop_token_ids", [-1]),
+        ("stop_token_ids", [2**31]),
+        ("stop_token_ids", list(range(65))),
+        ("grammar", "a+"),
+        ("grammar", {"type": "object"}),
     ],
 )
 def test_a_value_that_cannot_be_served_is_refused_by_name(field: str, value: object) -> None:
@@ -220,6 +321,36 @@ def test_a_value_that_cannot_be_served_is_refused_by_name(field: str, value: obj
 
 
 def test_lists_become_tuples_without_repetition() -> None:
-    """Lists are taken for tuples, and what is there twice is there once."""
+    """Lists are taken for tuples, and what is there twice is there once; so parameters can be compared and kept in sets."""
     params = SamplingParams(stop=["a", "b", "a"], choices=["x", "x"])  # type: ignore[arg-type]
     assert (params.stop, params.choices) == (("a", "b"), ("x",))
+    params = SamplingParams(stop_token_ids=[3, 1, 3], logit_bias={5: 1, 2: -1}, grammar=Grammar.json_object())  # type: ignore[arg-type]
+    assert (params.stop_token_ids, params.logit_bias) == ((3, 1), ((2, -1.0), (5, 1.0)))
+    assert replace(params) == params
+    assert len({params, replace(params)}) == 1
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("grammar", Grammar.regex("a+")),
+        ("presence_penalty", 1.0),
+        ("frequency_penalty", 1.0),
+        ("repetition_penalty", 1.5),
+        ("logit_bias", {1: 1.0}),
+        ("num_logprobs", 2),
+        ("ignore_eos", True),
+        ("stop_token_ids", [1]),
+    ],
+)
+def test_what_choices_cannot_honour_is_refused_beside_them(field: str, value: object) -> None:
+    """Nothing that was asked for is dropped in silence."""
+    with pytest.raises(RequestError, match=f"{field} and choices") as raised:
+        SamplingParams(choices=("a",), **{field: value})  # type: ignore[arg-type]
+    assert raised.value.field == field
+
+
+def test_a_grammar_ends_where_it_is_complete() -> None:
+    """An answer that ignores its end cannot have a grammar, which is an end."""
+    with pytest.raises(RequestError, match="ignore_eos and a grammar"):
+        SamplingParams(ignore_eos=True, grammar=Grammar.json_object())
