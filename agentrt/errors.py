@@ -23,6 +23,7 @@
         │   ├── ModelOverloadedError   the endpoint asked us to come back later (429, 503)
         │   └── ModelResponseError     the endpoint answered with an error, or with something unreadable
         ├── EngineError            the embedded engine stopped or could not go on
+        │   └── QueueFullError     too many requests wait for the engine already (a server answers 429)
         ├── ToolError              a tool raised; the cause is chained
         ├── DownloadError          a model file could not be fetched, or did not match its checksum
         └── TraceStoreError        the local trace store could not be read or written
@@ -56,6 +57,7 @@ __all__ = [
     "ModelStreamError",
     "Place",
     "PromptTooLongError",
+    "QueueFullError",
     "RequestError",
     "RunError",
     "Severity",
@@ -259,6 +261,17 @@ class ModelResponseError(ModelError):
 
 class EngineError(ExecutionError):
     """The embedded engine stopped or could not go on."""
+
+
+class QueueFullError(EngineError):
+    """Too many requests wait for the engine; ``retry_after_s`` is the engine's estimate of when to come back."""
+
+    def __init__(self, num_waiting: int, *, retry_after_s: float) -> None:
+        super().__init__(
+            f"{num_waiting} requests wait for the engine, as many as may (max_waiting); try again in {retry_after_s:.2g} s"
+        )
+        self.num_waiting = num_waiting
+        self.retry_after_s = retry_after_s
 
 
 class ToolError(ExecutionError):

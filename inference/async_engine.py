@@ -22,10 +22,11 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.to_thread
 
-from agentrt.errors import AgentrtError, EngineError
+from agentrt.errors import AgentrtError, EngineError, QueueFullError
 from agentrt.inference.engine import Engine, Generation
 from agentrt.inference.event_loop import EventLoop, current_event_loop
 from agentrt.inference.output import EngineStats, Output, RequestFailed, TokenOutput
+from agentrt.inference.request import ORDINARY, SchedulingParams
 from agentrt.inference.sampling_params import SamplingParams
 
 Item = TokenOutput | AgentrtError
@@ -97,7 +98,12 @@ class AsyncEngine:
 
     @asynccontextmanager
     async def stream(
-        self, prompt_token_ids: Sequence[int], sampling: SamplingParams, *, timeout_s: float | None = None
+        self,
+        prompt_token_ids: Sequence[int],
+        sampling: SamplingParams,
+        *,
+        timeout_s: float | None = None,
+        scheduling: SchedulingParams = ORDINARY,
     ) -> AsyncIterator[TokenStream]:
         """Generate an answer; the iterator gives each token as it comes, the last with ``finished`` set.
 
@@ -105,12 +111,13 @@ class AsyncEngine:
 
         Raises:
             RequestError: on entry; the request cannot be served (see ``Engine.prepare``).
+            QueueFullError: while iterating; too many requests wait already.
             TimeoutExpiredError: on entry or while iterating; ``timeout_s`` seconds have passed.
             EngineError: on entry or while iterating; the engine stopped, or this answer cannot go on.
         """
         # What is prepared may be large (the trie of many choices), and it is the engine's only call for any thread.
         generation = await anyio.to_thread.run_sync(
-            lambda: self._engine.prepare(prompt_token_ids, sampling, timeout_s=timeout_s)
+            lambda: self._engine.prepare(prompt_token_ids, sampling, timeout_s=timeout_s, scheduling=scheduling)
         )
         stream = TokenStream(generation)
         try:
@@ -174,7 +181,10 @@ class AsyncEngine:
             self._arrivals.clear()
             self._departures.clear()
         for stream in arrivals:
-            self._engine.submit(stream.generation)
+            try:
+                self._engine.submit(stream.generation)
+            except QueueFullError as error:
+                self._send([(stream, [error])])
         for request_id in departures:
             self._engine.abort(request_id)
         return True

@@ -7,6 +7,7 @@ from typing import Literal, get_args
 
 from agentrt.errors import ConfigError
 
+PolicyName = Literal["fcfs", "priority", "slack"]
 DType = Literal["float32", "bfloat16", "float16", "float64"]
 
 
@@ -15,8 +16,8 @@ class EngineConfig:
     """How much one Engine may use, and how it cuts its work into steps.
 
     A step computes at most ``max_batch_tokens`` rows: one for every stream that decodes, the rest for prompts. What a
-    running stream waits for its next token is the length of a step, so on a CPU both bounds on prompt rows are small.
-    ``max_batch_tokens`` is at least ``max_sequences``: then every stream can be in every step and none is left behind.
+    running stream waits for its next token is the length of a step, so while streams decode, the rows for prompts are cut
+    to what ``itl_target_s`` allows (see ``step_time``). If more streams decode than a step has rows, they take turns.
 
     Raises:
         ConfigError: a value that is out of range.
@@ -33,6 +34,20 @@ class EngineConfig:
     """Rows of one request in one step. Below ``max_batch_tokens`` it leaves room for a short prompt beside a long one."""
     max_sequences: int = 64
     """Requests that hold blocks at the same time; later ones wait."""
+    max_waiting: int = 1024
+    """Requests that may wait; more are refused with QueueFullError."""
+    policy: PolicyName = "fcfs"
+    """Who goes first; see ``ranking``."""
+    prompt_token_wait_s: float = 0.001
+    """A prompt lets others that are shorter by one token pass if they came at most this much later; 0: nobody passes."""
+    priority_step_s: float = 10.0
+    """With the policy ``priority``: how much earlier one more makes a request stand."""
+    patience_s: float = 30.0
+    """With the policy ``slack``: how long after its arrival a request without a deadline should be done."""
+    itl_target_s: float = 0.04
+    """What a running stream should wait at most for its next token while prompts are computed beside it."""
+    max_pinned_share: float = 0.5
+    """How much of the cache pinned prefixes may hold."""
     num_threads: int | None = None
     """Threads of one step; None leaves torch its default."""
     dtype: DType = "float32"
@@ -45,6 +60,7 @@ class EngineConfig:
             "max_batch_tokens",
             "max_prefill_chunk_tokens",
             "max_sequences",
+            "max_waiting",
             "num_blocks",
             "num_threads",
         ):
@@ -53,10 +69,17 @@ class EngineConfig:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise ConfigError(f"{name} is {value!r}; expected a whole number of at least 1")
-        if self.max_batch_tokens < self.max_sequences:
-            raise ConfigError(
-                f"max_batch_tokens is {self.max_batch_tokens}, less than max_sequences ({self.max_sequences}); "
-                "a step must have a row for every running stream, so raise the one or lower the other"
-            )
+        for name, low, high in (
+            ("prompt_token_wait_s", 0.0, 1.0),
+            ("priority_step_s", 0.0, 3600.0),
+            ("patience_s", 0.0, 86400.0),
+            ("itl_target_s", 0.001, 60.0),
+            ("max_pinned_share", 0.0, 1.0),
+        ):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+                raise ConfigError(f"{name} is {value!r}; expected a number from {low:g} to {high:g}")
+        if self.policy not in get_args(PolicyName):
+            raise ConfigError(f"policy is {self.policy!r}; expected one of {', '.join(get_args(PolicyName))}")
         if self.dtype not in get_args(DType):
             raise ConfigError(f"dtype is {self.dtype!r}; expected one of {', '.join(get_args(DType))}")

@@ -17,7 +17,7 @@ import math
 import secrets
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from agentrt.errors import AgentrtError, EngineError, RequestError, TimeoutExpiredError
@@ -29,11 +29,12 @@ from agentrt.inference.cpu.runner import CpuRunner
 from agentrt.inference.grammar_compiler import GrammarCompiler
 from agentrt.inference.kv_cache import KVCache
 from agentrt.inference.output import EngineStats, Finished, Output, RequestFailed, TokenOutput
-from agentrt.inference.request import FinishReason, Request
+from agentrt.inference.request import ORDINARY, FinishReason, Request, SchedulingParams
 from agentrt.inference.runner import RowScores, Runner
 from agentrt.inference.sampler import Draw
 from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.scheduler import Scheduler, Step
+from agentrt.inference.step_time import StepTime
 from agentrt.inference.stop import StopStream, StopStrings
 from agentrt.inference.tokenizer import Tokenizer
 
@@ -72,7 +73,9 @@ class Engine:
         # A model may have more rows than its tokenizer has tokens; they mean nothing and must not be drawn.
         self._vocab_size = min(model.vocab_size, tokenizer.vocab_size)
         self._runner = make_runner(model, self.config, self._vocab_size)
-        self._cache = KVCache(self._runner.num_blocks, self.config.block_size)
+        self._cache = KVCache(
+            self._runner.num_blocks, self.config.block_size, max_pinned_share=self.config.max_pinned_share
+        )
         self._scheduler = Scheduler(self.config, self._cache, max_context_tokens=model.max_context_tokens)
         spellings = TokenSpellings(
             (token_id, tokenizer.token_bytes(token_id))
@@ -81,11 +84,11 @@ class Engine:
         )
         self._automaton = functools.lru_cache(maxsize=64)(lambda choices: ChoiceAutomaton(choices, spellings))
         self._grammars = GrammarCompiler(tokenizer, self._vocab_size)
+        self._step_time = StepTime(itl_target_s=self.config.itl_target_s, max_rows=self.config.max_batch_tokens)
         self._live: dict[int, Generation] = {}
         self._ids = itertools.count()
         self._num_steps = 0
         self._num_computed_tokens = 0
-        self._num_cached_tokens = 0
         self._num_output_tokens = 0
 
     @property
@@ -98,9 +101,16 @@ class Engine:
         return bool(self._live)
 
     def prepare(
-        self, prompt_token_ids: Sequence[int], sampling: SamplingParams, *, timeout_s: float | None = None
+        self,
+        prompt_token_ids: Sequence[int],
+        sampling: SamplingParams,
+        *,
+        timeout_s: float | None = None,
+        scheduling: SchedulingParams = ORDINARY,
     ) -> Generation:
         """Check a request and make it ready for ``submit``. Changes nothing of the engine.
+
+        ``scheduling`` says for whom it is; its deadline is set from ``timeout_s``.
 
         Raises:
             PromptTooLongError: the prompt and one token of the answer do not fit the context.
@@ -120,7 +130,7 @@ class Engine:
             prompt_token_ids=tuple(prompt_token_ids),
             sampling=sampling,
             arrival_s=now,
-            deadline_s=None if timeout_s is None else now + timeout_s,
+            scheduling=replace(scheduling, deadline_s=None if timeout_s is None else now + timeout_s),
         )
         return Generation(request, self._begin_answer(request), timeout_s)
 
@@ -147,14 +157,19 @@ class Engine:
         Raises what the model raises; the engine cannot be used after that.
         """
         outputs: list[Output] = self._drop_late()
-        step = self._scheduler.schedule()
+        max_prefill_rows = self._step_time.max_prefill_rows(
+            self._scheduler.decode_load(), context_tokens=self._scheduler.prompt_context_tokens()
+        )
+        step = self._scheduler.schedule(self._clock(), max_prefill_rows)
         self._num_steps += 1
         if not step.rows:
             return outputs
         self._note_admissions(step)
         answering = [self._live[rows.request.request_id] for rows in step.rows if rows.needs_logits]
         wants_logits = [generation.answer.wants_logits for generation in answering]
+        began = self._clock()
         scores = self._runner.run(step, self._cache, wants_logits)
+        self._step_time.observe(step.load, self._clock() - began)
         self._scheduler.complete(step)
         self._num_computed_tokens += step.num_rows
         outputs += self._apply(answering, scores)
@@ -165,23 +180,16 @@ class Engine:
         self._runner.close()
 
     def stats(self) -> EngineStats:
-        running = self._scheduler.running
-        num_slots = self._cache.num_used_blocks * self._cache.block_size
-        # Shared blocks are full, so every empty slot is in the table of one request only.
-        num_empty = sum(
-            len(self._cache.table(request.request_id)) * self._cache.block_size - request.num_computed_tokens
-            for request in running
-        )
         return EngineStats(
             num_waiting=len(self._scheduler.waiting),
-            num_running=len(running),
+            num_running=len(self._scheduler.running),
             num_blocks=self._cache.num_blocks,
             num_used_blocks=self._cache.num_used_blocks,
-            payload_share=1.0 if num_slots == 0 else (num_slots - num_empty) / num_slots,
+            payload_share=self._scheduler.payload_share,
             num_steps=self._num_steps,
             num_preemptions=self._scheduler.num_preemptions,
             num_computed_tokens=self._num_computed_tokens,
-            num_cached_tokens=self._num_cached_tokens,
+            num_cached_tokens=self._cache.stats().num_hit_tokens,
             num_output_tokens=self._num_output_tokens,
         )
 
@@ -237,7 +245,6 @@ class Engine:
         for rows in step.rows:
             if rows.request.admitted_s is None:
                 rows.request.admitted_s = now
-                self._num_cached_tokens += rows.request.num_cached_tokens
 
     def _apply(self, answering: Sequence[Generation], scores: Sequence[RowScores]) -> list[Output]:
         """Let every request that got scores take its row of them."""

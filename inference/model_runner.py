@@ -61,6 +61,9 @@ class ModelRunner:
         """Compute a step; see ``Runner.run``."""
         if self._num_threads is not None:
             torch.set_num_threads(self._num_threads)  # it holds for the calling thread
+        for copy in step.copies:
+            self.kv.keys[:, copy.target] = self.kv.keys[:, copy.source]
+            self.kv.values[:, copy.target] = self.kv.values[:, copy.source]
         logits = self._model.forward(_batch(step, cache), self.kv)[:, : self._num_tokens]
         rows: Floats = logits.numpy()
         best_ids = rows.argmax(axis=1)  # numpy, not torch: it promises the first of equals; a NaN counts as the largest
@@ -105,8 +108,7 @@ def _batch(step: Step, cache: KVCache) -> ForwardBatch:
         slots.extend(
             table[position // block_size] * block_size + position % block_size for position in range(start, stop)
         )
-        if rows.needs_logits:
-            logits_rows.append(len(token_ids) - 1)
+        logits_rows.extend(range(len(token_ids) - rows.num_logits, len(token_ids)))
     return ForwardBatch(
         token_ids=torch.tensor(token_ids, dtype=torch.int64),
         positions=torch.tensor(positions, dtype=torch.int64),

@@ -42,7 +42,8 @@ class Runner(Protocol):
     def run(self, step: Step, cache: KVCache, wants_logits: Sequence[bool]) -> list[RowScores]:
         """Compute a step and write the cache; ``cache`` says which block is whose.
 
-        ``wants_logits`` and the result have an entry for each row of the step that needs logits, in its order.
+        ``wants_logits`` and the result have an entry for each row of the step that needs logits, in its order. The copies
+        that the step asks for are made first.
         """
         ...
 

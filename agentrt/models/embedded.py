@@ -3,16 +3,20 @@
 The model file is fetched and loaded at the first call, in a thread, once for all callers: whoever comes meanwhile waits for
 the same load, but no longer than its own timeout, and a caller that gives up does not take it away from the others. A load
 that failed is tried again by the next call, because a network may be back by then. Closing does not wait for a load, which
-may be a long download: what it brings is dropped. torch is imported with the load and not before.
+may be a long download: what it brings is dropped.
+
+With an ``output_schema`` tokens that cannot lead to an answer that fits are not drawn. What of a schema cannot be enforced
+is left to the caller's validation, as all of it is with other models.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -20,7 +24,7 @@ import anyio
 import anyio.to_thread
 
 from agentrt.config import RuntimeConfig
-from agentrt.errors import EngineError, TimeoutExpiredError
+from agentrt.errors import EngineError, RequestError, TimeoutExpiredError
 from agentrt.inference.event_loop import current_event_loop
 from agentrt.models.catalog import ModelSource
 from agentrt.models.model import ChatRequest, FinishEvent, FinishReason, ModelEvent, Sampling, TokenEvent
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
     from agentrt.inference.sampling_params import SamplingParams
     from agentrt.inference.weights import LoadedModel
 
+_log = logging.getLogger(__name__)
 _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", "choice": "choice"}
 
 
@@ -73,17 +78,24 @@ class EmbeddedModel:
         prompt = await anyio.to_thread.run_sync(
             loaded.model.chat_template.encode_chat, loaded.model.tokenizer, request.messages
         )
-        sampling = _sampling_params(request.sampling, loaded.engine.max_context_tokens - len(prompt))
+        sampling = _sampling_params(request.sampling, loaded.engine.max_context_tokens - len(prompt), self.name)
         timeout_s = None
         if request.timeout_s is not None:
             timeout_s = request.timeout_s - (anyio.current_time() - began)
             if timeout_s <= 0:
                 raise TimeoutExpiredError(request.timeout_s)
-        async with (
-            loaded.engine.stream(prompt, sampling, timeout_s=timeout_s) as outputs,
-            aclosing(_events(outputs)) as events,
-        ):
-            yield events
+        async with AsyncExitStack() as stack:
+            try:
+                outputs = await stack.enter_async_context(loaded.engine.stream(prompt, sampling, timeout_s=timeout_s))
+            except RequestError as error:
+                if sampling.grammar is None or error.field != "grammar":
+                    raise
+                _log.warning(
+                    "an answer of model %r is validated but not held to its output_schema: %s", self.name, error
+                )
+                free = replace(sampling, grammar=None)
+                outputs = await stack.enter_async_context(loaded.engine.stream(prompt, free, timeout_s=timeout_s))
+            yield await stack.enter_async_context(aclosing(_events(outputs)))
 
     async def aclose(self) -> None:
         """Stop the engine and let go of the weights; calls that wait for a load fail with EngineError."""
@@ -147,10 +159,17 @@ def _load(source: ModelSource, config: RuntimeConfig) -> _Loaded:
     return _Loaded(model, AsyncEngine(Engine(model.model, model.tokenizer, engine_config)))
 
 
-def _sampling_params(sampling: Sampling, num_free_tokens: int) -> SamplingParams:
+def _sampling_params(sampling: Sampling, num_free_tokens: int, name: str) -> SamplingParams:
     """Ask for no more tokens than the context has room for; a prompt without any room is the engine's to refuse."""
+    from agentrt.inference.grammar import Grammar
     from agentrt.inference.sampling_params import SamplingParams
 
+    grammar = None
+    if sampling.output_schema is not None:
+        try:
+            grammar = Grammar.json_schema(sampling.output_schema, is_lenient=True)
+        except RequestError as error:
+            _log.warning("an answer of model %r is validated but not held to its output_schema: %s", name, error)
     params = SamplingParams(
         max_tokens=sampling.max_tokens,
         temperature=sampling.temperature,
@@ -159,6 +178,7 @@ def _sampling_params(sampling: Sampling, num_free_tokens: int) -> SamplingParams
         seed=sampling.seed,
         stop=sampling.stop,
         choices=sampling.choices,
+        grammar=grammar,
     )
     return replace(params, max_tokens=max(1, min(params.max_tokens, num_free_tokens)))
 

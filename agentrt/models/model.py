@@ -6,10 +6,10 @@ block, for whatever reason, stops the work behind it: the engine frees its block
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "choice"]
@@ -33,6 +33,8 @@ class Sampling:
     stop: tuple[str, ...] = ()
     choices: tuple[str, ...] = ()
     """When not empty, the answer is exactly one of these."""
+    output_schema: Mapping[str, Any] | None = field(default=None, hash=False)
+    """JSON Schema of the answer. A model that can holds its tokens to it; the caller validates in any case."""
 
 
 @dataclass(frozen=True, slots=True)

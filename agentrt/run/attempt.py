@@ -220,7 +220,12 @@ def _chat_request(agent: Agent, call: LlmCall, attempt: Attempt) -> ChatRequest:
     messages.append(Message("user", call.prompt.render(attempt.scope)))
     parameters = {**agent.parameters, **call.parameters}
     stop = parameters.pop("stop", ())
-    sampling = Sampling(**parameters, stop=(stop,) if isinstance(stop, str) else tuple(stop), choices=call.choices)
+    sampling = Sampling(
+        **parameters,
+        stop=(stop,) if isinstance(stop, str) else tuple(stop),
+        choices=call.choices,
+        output_schema=call.output_schema,
+    )
     return ChatRequest(tuple(messages), sampling, timeout_s=attempt.remaining_s)
 
 

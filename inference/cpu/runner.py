@@ -64,6 +64,9 @@ class CpuRunner:
 
     def run(self, step: Step, cache: KVCache, wants_logits: Sequence[bool]) -> list[RowScores]:
         """Compute a step; see ``Runner.run``."""
+        for copy in step.copies:
+            if self._library.cache_copy(self._cache, copy.source, copy.target, self._error) != 0:
+                raise_for(self._error)
         token_ids: list[int] = []
         first_rows = [0]
         num_computed: list[int] = []
@@ -76,8 +79,7 @@ class CpuRunner:
             first_rows.append(len(token_ids))
             num_computed.append(start)
             tables.append(cache.table(request.request_id)[: cache.blocks_for(stop)])
-            if rows.needs_logits:
-                logits_rows.append(len(token_ids) - 1)
+            logits_rows.extend(range(len(token_ids) - rows.num_logits, len(token_ids)))
         return self.compute(token_ids, first_rows, num_computed, tables, logits_rows, wants_logits)
 
     def compute(

@@ -10,6 +10,7 @@ from agentrt.errors import (
     EngineError,
     ModelOverloadedError,
     PromptTooLongError,
+    QueueFullError,
     RequestError,
     TimeoutExpiredError,
     UnknownModelError,
@@ -32,7 +33,12 @@ class ApiError(Exception):
 
 
 # What the engine calls a field, and what the API calls it.
-_PARAMS = {"prompt_token_ids": "prompt", "timeout_s": "x-request-timeout-ms"}
+_PARAMS = {
+    "prompt_token_ids": "prompt",
+    "timeout_s": "x-request-timeout-ms",
+    "grammar": "response_format",
+    "num_logprobs": "logprobs",
+}
 
 
 def api_error_of(error: AgentrtError) -> ApiError:
@@ -49,6 +55,10 @@ def api_error_of(error: AgentrtError) -> ApiError:
         case ModelOverloadedError():
             wait_s = error.retry_after_s or 1.0
             return ApiError(429, str(error), kind="rate_limit_error", code="overloaded", retry_after_s=wait_s)
+        case QueueFullError():
+            return ApiError(
+                429, str(error), kind="rate_limit_error", code="overloaded", retry_after_s=error.retry_after_s
+            )
         case EngineError():
             return ApiError(500, str(error), kind="server_error", code="engine_error")
     return ApiError(500, "the server failed", kind="server_error", code="internal_error")

@@ -21,6 +21,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from agentrt.errors import AgentrtError
+from agentrt.inference.request import SchedulingParams
 from agentrt.inference.server.access import Access
 from agentrt.inference.server.api_error import ApiError, api_error_of
 from agentrt.inference.server.fields import ChatCompletionRequest, CompletionRequest
@@ -28,7 +29,14 @@ from agentrt.inference.server.forms import ChatForm, CompletionForm, Envelope, F
 from agentrt.inference.server.metrics import Metrics
 from agentrt.inference.server.models import ServedModel, find_model
 from agentrt.inference.server.openapi import describe_api
-from agentrt.inference.server.parameters import Order, chat_orders, completion_orders, parse_body, timeout_of
+from agentrt.inference.server.parameters import (
+    Order,
+    chat_orders,
+    completion_orders,
+    parse_body,
+    scheduling_of,
+    timeout_of,
+)
 from agentrt.inference.server.samples import open_samples
 
 
@@ -118,7 +126,7 @@ class Endpoint:
         try:
             headers = Headers(scope=scope)
             self._access.check(headers)
-            timeout_s = timeout_of(headers)
+            timeout_s, scheduling = timeout_of(headers), scheduling_of(headers)
             began = anyio.current_time()
             value = await _read_json(receive, headers, self._limits)
             async with anyio.create_task_group() as group:
@@ -126,7 +134,7 @@ class Endpoint:
                 try:
                     call = await anyio.to_thread.run_sync(self._understand, value)
                     model_name = call.model.name
-                    await self._serve(call, answer, began, timeout_s)
+                    await self._serve(call, answer, began, timeout_s, scheduling)
                     status = 200
                 except ApiError as failure:
                     status = failure.status
@@ -159,13 +167,15 @@ class Endpoint:
         includes_usage = body.stream_options is not None and body.stream_options.include_usage
         return _Call(model, CompletionForm(model, shown), completion_orders(body, model), body.stream, includes_usage)
 
-    async def _serve(self, call: _Call, answer: _Answer, began: float, timeout_s: float | None) -> None:
+    async def _serve(
+        self, call: _Call, answer: _Answer, began: float, timeout_s: float | None, scheduling: SchedulingParams
+    ) -> None:
         samples = [Sample() for _ in call.orders]
         envelope = Envelope(call.form, call.model.name)
         lengths = [0] * len(samples)
         latest = [began] * len(samples)
         ttft, itl = self._metrics.ttft.labels(call.model.name), self._metrics.itl.labels(call.model.name)
-        async with open_samples(call.model, call.orders, timeout_s) as tokens:
+        async with open_samples(call.model, call.orders, timeout_s, scheduling) as tokens:
             if call.streams:
                 await answer.begin_events()
                 for index in range(len(samples)):

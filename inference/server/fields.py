@@ -34,6 +34,22 @@ class StreamOptions(BaseModel):
     include_usage: bool = False
 
 
+class JsonSchema(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    name: Text = ""
+    description: Any = Field(default=None, exclude=True)
+    json_schema: dict[str, Any] = Field(alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchema | None = None
+
+
 class Request(Ignored):
     """What completions and chat completions have in common."""
 
@@ -50,7 +66,12 @@ class Request(Ignored):
     stream_options: StreamOptions | None = None
     presence_penalty: float = Field(default=0.0, ge=-2, le=2)
     frequency_penalty: float = Field(default=0.0, ge=-2, le=2)
+    repetition_penalty: float = Field(default=1.0, gt=0, le=10)
+    min_p: float | None = Field(default=None, ge=0, le=1)
     logit_bias: dict[str, float] | None = None
+    response_format: ResponseFormat | None = None
+    ignore_eos: bool = Field(default=False, description="The model's end-of-text tokens end nothing.")
+    stop_token_ids: list[TokenId] | None = None
     return_token_ids: bool = Field(default=False, description="Adds `token_ids` to every choice.")
 
 

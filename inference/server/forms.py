@@ -92,7 +92,10 @@ class CompletionForm:
             choice["logprobs"] = {
                 "tokens": [_token_text(self._model, output.token_id) for output in outputs],
                 "token_logprobs": [output.logprob for output in outputs],
-                "top_logprobs": None,
+                "top_logprobs": [
+                    {_token_text(self._model, token_id): logprob for token_id, logprob in output.top_logprobs}
+                    for output in outputs
+                ],
                 "text_offset": offsets[:-1],
             }
         if self._shown.token_ids:
@@ -132,10 +135,8 @@ class ChatForm:
             choice["logprobs"] = {
                 "content": [
                     {
-                        "token": _token_text(self._model, output.token_id),
-                        "logprob": output.logprob,
-                        "bytes": list(self._model.tokenizer.token_bytes(output.token_id)),
-                        "top_logprobs": [],
+                        **self._scored(output.token_id, output.logprob),
+                        "top_logprobs": [self._scored(*scored) for scored in output.top_logprobs],
                     }
                     for output in outputs
                 ]
@@ -143,6 +144,10 @@ class ChatForm:
         if self._shown.token_ids:
             choice["token_ids"] = [output.token_id for output in outputs]
         return choice
+
+    def _scored(self, token_id: int, logprob: float) -> dict[str, Any]:
+        spelling = self._model.tokenizer.token_bytes(token_id)
+        return {"token": spelling.decode(errors="replace"), "logprob": logprob, "bytes": list(spelling)}
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from agentrt.errors import AgentrtError
 from agentrt.inference.async_engine import TokenStream
 from agentrt.inference.output import TokenOutput
+from agentrt.inference.request import SchedulingParams
 from agentrt.inference.server.models import ServedModel
 from agentrt.inference.server.parameters import Order
 
@@ -26,7 +27,7 @@ class SampleToken:
 
 @asynccontextmanager
 async def open_samples(
-    model: ServedModel, orders: Sequence[Order], timeout_s: float | None
+    model: ServedModel, orders: Sequence[Order], timeout_s: float | None, scheduling: SchedulingParams
 ) -> AsyncIterator[AsyncIterator[SampleToken]]:
     """Begin all samples. Leaving the block drops those that are not over.
 
@@ -36,7 +37,7 @@ async def open_samples(
     async with AsyncExitStack() as stack:
         streams = [
             await stack.enter_async_context(
-                model.engine.stream(order.prompt_token_ids, order.sampling, timeout_s=timeout_s)
+                model.engine.stream(order.prompt_token_ids, order.sampling, timeout_s=timeout_s, scheduling=scheduling)
             )
             for order in orders
         ]

@@ -93,8 +93,7 @@ def answer_alone(prompt: tuple[int, ...], sampling: SamplingParams) -> Answer:
 
 def poison_free_blocks(engine: Engine) -> None:
     """Whoever reads a block that is not theirs gets NaN, and fails."""
-    held = {block for table in engine._cache._tables.values() for block in table}
-    free = torch.tensor([block for block in range(engine._cache.num_blocks) if block not in held], dtype=torch.int64)
+    free = torch.tensor(engine._cache._free, dtype=torch.int64)
     engine._runner.kv.keys[:, free] = torch.nan
     engine._runner.kv.values[:, free] = torch.nan
 

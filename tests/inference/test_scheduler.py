@@ -1,38 +1,54 @@
-"""The scheduler's promises: exact accounting, bounded steps, and that everyone finishes."""
+"""The scheduler's promises: exact accounting, bounded steps, the order of the policy, and that everyone finishes."""
 
 from __future__ import annotations
 
-import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from itertools import pairwise
 
-from agentrt.errors import ConfigError, PromptTooLongError, RequestError
+import pytest
+
+from agentrt.errors import ConfigError, PromptTooLongError, QueueFullError, RequestError
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.kv_cache import KVCache
-from agentrt.inference.request import LEGAL_MOVES, FinishReason, Request, RequestState
+from agentrt.inference.prefix_cache import Namespace
+from agentrt.inference.request import LEGAL_MOVES, FinishReason, Request, RequestState, SchedulingParams
 from agentrt.inference.sampling_params import SamplingParams
 from agentrt.inference.scheduler import Scheduler, Step
 
 
-def make_request(request_id: int, prompt: int | list[int], max_tokens: int = 4, **params: object) -> Request:
+def make_request(
+    request_id: int,
+    prompt: int | list[int],
+    max_tokens: int = 4,
+    *,
+    arrival_s: float = 0.0,
+    is_prompt_only: bool = False,
+    namespace: Namespace = Namespace(),  # noqa: B008
+) -> Request:
     tokens = list(range(prompt)) if isinstance(prompt, int) else prompt
-    sampling = SamplingParams(max_tokens=max_tokens, **params)  # type: ignore[arg-type]
-    return Request(request_id, tuple(tokens), sampling, arrival_s=0.0)
+    return Request(
+        request_id,
+        tuple(tokens),
+        SamplingParams(max_tokens=max_tokens),
+        arrival_s,
+        SchedulingParams(namespace=namespace),
+        is_prompt_only,
+    )
 
 
-def make_scheduler(*, num_blocks: int, block_size: int = 4, **config: int) -> Scheduler:
+def make_scheduler(*, num_blocks: int, block_size: int = 4, **config: object) -> Scheduler:
     settings = {"max_batch_tokens": 16, "max_prefill_chunk_tokens": 8, "max_sequences": 8, **config}
-    return Scheduler(EngineConfig(block_size=block_size, **settings), KVCache(num_blocks, block_size))
+    engine_config = EngineConfig(block_size=block_size, **settings)  # type: ignore[arg-type]
+    return Scheduler(engine_config, KVCache(num_blocks, block_size, max_pinned_share=engine_config.max_pinned_share))
 
 
-def compute(scheduler: Scheduler) -> Step:
+def compute(scheduler: Scheduler, max_prefill_rows: int | None = None, token: int = 7) -> Step:
     """One step as the engine does it: the newest token of each request that got logits is a dummy."""
-    step = scheduler.schedule()
+    step = scheduler.schedule(0.0, max_prefill_rows)
     scheduler.complete(step)
+    scheduler.cache.check()
     for rows in step.rows:
         if rows.needs_logits:
-            rows.request.output_token_ids.append(7)
+            rows.request.output_token_ids.append(token)
             if len(rows.request.output_token_ids) == rows.request.sampling.max_tokens:
                 scheduler.finish(rows.request, FinishReason.LENGTH)
     return step
@@ -40,118 +56,6 @@ def compute(scheduler: Scheduler) -> Step:
 
 def rows_by_id(step: Step) -> dict[int, int]:
     return {rows.request.request_id: rows.num_rows for rows in step.rows}
-
-
-class SchedulerMachine(RuleBasedStateMachine):
-    """Random arrivals (some with a shared beginning), steps and cancellations, with few blocks."""
-
-    @initialize(
-        num_blocks=st.integers(2, 12),
-        block_size=st.integers(1, 4),
-        max_sequences=st.integers(1, 5),
-        extra_budget=st.integers(0, 12),
-        chunk=st.integers(1, 12),
-    )
-    def build(self, num_blocks: int, block_size: int, max_sequences: int, extra_budget: int, chunk: int) -> None:
-        self.config = EngineConfig(
-            block_size=block_size,
-            num_blocks=num_blocks,
-            max_batch_tokens=max_sequences + extra_budget,
-            max_prefill_chunk_tokens=chunk,
-            max_sequences=max_sequences,
-        )
-        self.cache = KVCache(num_blocks, block_size)
-        self.scheduler = Scheduler(self.config, self.cache)
-        self.live: list[Request] = []
-        self.next_id = 0
-
-    @rule(num_shared=st.integers(0, 10), num_own=st.integers(1, 10), max_tokens=st.integers(1, 10))
-    def arrive(self, num_shared: int, num_own: int, max_tokens: int) -> None:
-        own = [100 + self.next_id] * num_own
-        request = make_request(self.next_id, [*range(num_shared), *own], max_tokens)
-        self.next_id += 1
-        fits = num_shared + num_own + max_tokens <= self.cache.max_tokens
-        if fits:
-            self.scheduler.submit(request)
-            self.live.append(request)
-        else:
-            with pytest.raises(RequestError):
-                self.scheduler.submit(request)
-
-    @precondition(lambda self: self.live)
-    @rule(data=st.data())
-    def cancel(self, data: st.DataObject) -> None:
-        request = data.draw(st.sampled_from(self.live))
-        self.scheduler.finish(request, FinishReason.CANCELLED)
-        assert len(self.cache.table(request.request_id)) == 0
-        self.live.remove(request)
-
-    @precondition(lambda self: any(request.output_token_ids for request in self.live))
-    @rule(data=st.data(), num_kept=st.integers(0, 4), num_new=st.integers(1, 4))
-    def rewrite(self, data: st.DataObject, num_kept: int, num_new: int) -> None:
-        """An answer that is searched for tries another beginning."""
-        request = data.draw(st.sampled_from([request for request in self.live if request.output_token_ids]))
-        output = [*request.output_token_ids[:num_kept], *[8] * num_new]
-        request.replace_output(output[: request.sampling.max_tokens - 1] or request.output_token_ids[:1])
-
-    @rule()
-    def step(self) -> None:
-        step = self.scheduler.schedule()
-        assert step.num_rows <= self.config.max_batch_tokens
-        computed = {rows.request: rows.num_rows for rows in step.rows}
-        assert len(computed) == len(step.rows), "a request is in the step twice"
-        for request, num_rows in computed.items():
-            assert 1 <= num_rows <= self.config.max_prefill_chunk_tokens
-            assert request.state is RequestState.RUNNING
-            held = len(self.cache.table(request.request_id)) * self.cache.block_size
-            assert request.num_computed_tokens + num_rows <= held
-        for request in self.scheduler.running:
-            if request.num_pending_tokens == 1:
-                assert computed.get(request) == 1, "a stream that decodes was left out of the step"
-        if self.live:
-            # The oldest request always advances: it is never preempted, never passed over. So it finishes, the next
-            # becomes the oldest, and by induction nobody starves.
-            assert self.live[0] in computed
-        assert bool(computed) == bool(self.live)
-        self.scheduler.complete(step)
-        for rows in step.rows:
-            assert rows.needs_logits == (rows.request.num_pending_tokens == 0)
-            if rows.needs_logits:
-                rows.request.output_token_ids.append(7)
-                if len(rows.request.output_token_ids) == rows.request.sampling.max_tokens:
-                    self.scheduler.finish(rows.request, FinishReason.LENGTH)
-                    self.live.remove(rows.request)
-
-    @invariant()
-    def accounting_is_exact(self) -> None:
-        if not hasattr(self, "scheduler"):
-            return
-        self.cache.check()
-        running, waiting = self.scheduler.running, self.scheduler.waiting
-        assert [*running, *waiting] == self.live, "order of arrival, and nobody lost"
-        assert len(running) <= self.config.max_sequences
-        assert all(request.state is RequestState.RUNNING for request in running)
-        for request in waiting:
-            assert request.state in (RequestState.WAITING, RequestState.PREEMPTED)
-            assert len(self.cache.table(request.request_id)) == 0
-            assert request.num_computed_tokens == 0
-        assert all(request.num_pending_tokens >= 1 for request in self.live)
-
-    def teardown(self) -> None:
-        """Whatever happened, what is left finishes, and then every block is free."""
-        if not hasattr(self, "scheduler"):
-            return
-        # Each step computes a row of the oldest, so this many steps are enough for all.
-        enough = sum(len(r.prompt_token_ids) + r.sampling.max_tokens for r in self.live)
-        for _ in range(enough):
-            self.step()
-            self.accounting_is_exact()
-        assert not self.live
-        assert self.cache.num_free_blocks == self.cache.num_blocks
-
-
-TestSchedulerMachine = SchedulerMachine.TestCase
-TestSchedulerMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 def test_decodes_come_before_prompts() -> None:
@@ -165,20 +69,62 @@ def test_decodes_come_before_prompts() -> None:
         assert rows_by_id(compute(scheduler)) == {0: 1, 1: 8}
 
 
-def test_a_short_prompt_runs_beside_a_long_one() -> None:
-    """The chunk size leaves room in the step: a short prompt does not wait for the end of a long one."""
+def test_prompt_rows_are_bounded_by_the_caller() -> None:
+    """Prompts get the rows that the caller allows, streams theirs all the same; with nobody else one row is computed."""
     scheduler = make_scheduler(num_blocks=32)
+    scheduler.submit(make_request(0, 3, max_tokens=20))
+    compute(scheduler)
+    scheduler.submit(make_request(1, 60))
+    assert rows_by_id(compute(scheduler, 6)) == {0: 1, 1: 4}, "a chunk ends at a block border if it can"
+    assert rows_by_id(compute(scheduler, 0)) == {0: 1}
+    assert rows_by_id(compute(scheduler, 3)) == {0: 1, 1: 3}
+    assert rows_by_id(compute(scheduler, 3)) == {0: 1, 1: 1}
+    scheduler.finish(scheduler.running[0], FinishReason.CANCELLED)
+    assert rows_by_id(compute(scheduler, 0)) == {1: 1}
+
+
+def test_a_short_prompt_goes_before_a_long_one() -> None:
+    """A short prompt does not wait for the end of a long one that is being computed."""
+    scheduler = make_scheduler(num_blocks=32, max_prefill_chunk_tokens=16)
     scheduler.submit(make_request(0, 40))
+    compute(scheduler)
     scheduler.submit(make_request(1, [50, 51, 52]))
     step = compute(scheduler)
-    assert rows_by_id(step) == {0: 8, 1: 3}
-    assert [rows.needs_logits for rows in step.rows] == [False, True]
+    assert [(rows.request.request_id, rows.num_rows, rows.num_logits) for rows in step.rows] == [(1, 3, 1), (0, 12, 0)]
 
 
-def test_the_youngest_is_preempted_and_comes_back() -> None:
-    """Out of blocks, the youngest request gives its up, is computed anew later, and nothing of its answer is lost."""
+@pytest.mark.parametrize(("later_s", "first"), [(0.9, 1), (1.1, 0)])
+def test_a_long_prompt_lets_short_ones_pass_for_a_bounded_time(later_s: float, first: int) -> None:
+    """With 0.1 s a token, a prompt that is ten tokens longer waits for those that come within a second, and no others."""
+    scheduler = make_scheduler(num_blocks=32, prompt_token_wait_s=0.1)
+    scheduler.submit(make_request(0, [1] * 15))
+    scheduler.submit(make_request(1, [2] * 5, arrival_s=later_s))
+    assert compute(scheduler, 4).rows[0].request.request_id == first
+
+
+def test_more_streams_than_rows_take_turns() -> None:
+    """If more streams decode than a step has rows, none gets a second row before each had one."""
+    scheduler = make_scheduler(num_blocks=64, max_batch_tokens=4, max_sequences=7)
+    first = make_request(0, 3, max_tokens=30)
+    scheduler.submit(first)
+    scheduler.complete(scheduler.schedule(0.0))
+    samples = [make_request(number, 3, max_tokens=30) for number in range(1, 7)]
+    for sample in samples:
+        scheduler.fork(first, sample)
+    for request in scheduler.running:
+        request.output_token_ids.append(7)
+    turns: dict[int, list[int]] = {number: [] for number in range(7)}
+    for number in range(21):
+        for request_id in rows_by_id(compute(scheduler)):
+            turns[request_id].append(number)
+    assert all(following - step <= 2 for steps in turns.values() for step, following in pairwise(steps))
+    assert {len(steps) for steps in turns.values()} == {12}
+
+
+def test_the_last_in_rank_is_preempted_and_comes_back() -> None:
+    """Out of blocks, the last in rank gives its up; what is still cached of it is found again, and its answer goes on."""
     scheduler = make_scheduler(num_blocks=5, max_sequences=2)
-    old, young = make_request(0, [1] * 4, max_tokens=12), make_request(1, [2] * 4, max_tokens=9)
+    old, young = make_request(0, [1] * 4, max_tokens=12), make_request(1, [2] * 4, max_tokens=9, arrival_s=1.0)
     scheduler.submit(old)
     scheduler.submit(young)
     while not scheduler.num_preemptions:
@@ -188,32 +134,35 @@ def test_the_youngest_is_preempted_and_comes_back() -> None:
     assert num_generated > 0
     while old.state is RequestState.RUNNING:
         compute(scheduler)
-    assert compute(scheduler).rows[0].request is young
+    step = compute(scheduler)
+    assert step.rows[0].request is young
+    assert step.num_rows < 4 + num_generated, "its first block was still cached"
     assert len(young.output_token_ids) >= num_generated
     while young.state is not RequestState.FINISHED:
         compute(scheduler)
     assert len(young.output_token_ids) == 9
-    assert scheduler.cache.num_free_blocks == 5
+    assert scheduler.cache.num_used_blocks == 0
+    assert scheduler.cache.num_available_blocks == 5
 
 
 def test_a_request_that_loses_its_blocks_is_not_in_the_step() -> None:
-    """A stream that was given its row, and then its blocks were taken for an older prompt, is not computed.
+    """A stream that was given its row, and then its blocks were taken for one before it, is not computed.
 
     0 is computing its prompt again, 1 decodes and so is placed first; the next chunk of 0 needs the blocks of 1.
     """
     scheduler = make_scheduler(num_blocks=4, max_sequences=2, max_batch_tokens=8, max_prefill_chunk_tokens=4)
-    old, young = make_request(0, [1] * 4, max_tokens=12), make_request(1, [2] * 3, max_tokens=8)
+    old, young = make_request(0, [1] * 4, max_tokens=12), make_request(1, [2] * 3, max_tokens=8, arrival_s=1.0)
     scheduler.submit(old)
     scheduler.submit(young)
     compute(scheduler)
     old.replace_output([8] * 9)
-    step = scheduler.schedule()
+    step = scheduler.schedule(0.0)
     while young.state is RequestState.RUNNING:
         scheduler.complete(step)
         for rows in step.rows:
             if rows.needs_logits:
                 rows.request.output_token_ids.append(7)
-        step = scheduler.schedule()
+        step = scheduler.schedule(0.0)
     assert [rows.request for rows in step.rows] == [old]
     scheduler.cache.check()
 
@@ -238,6 +187,18 @@ def test_a_newcomer_leaves_room_for_those_before_it(num_prompt: int, chunk: int,
     assert scheduler.num_preemptions == 0
 
 
+def test_nobody_passes_one_that_does_not_fit() -> None:
+    """While the first of the queue waits for blocks, smaller ones behind it wait too: else it would wait for ever."""
+    scheduler = make_scheduler(num_blocks=8, prompt_token_wait_s=0.0)
+    scheduler.submit(make_request(0, [1] * 15, max_tokens=8))
+    compute(scheduler)
+    scheduler.submit(make_request(1, [2] * 20, arrival_s=1.0))
+    scheduler.submit(make_request(2, [3], arrival_s=2.0))
+    for _ in range(3):
+        compute(scheduler)
+    assert [request.request_id for request in scheduler.waiting] == [1, 2]
+
+
 def test_equal_beginnings_share_full_blocks() -> None:
     """A prompt that begins like a running one is computed only from where they differ; the blocks are counted once."""
     scheduler = make_scheduler(num_blocks=8)
@@ -253,6 +214,36 @@ def test_equal_beginnings_share_full_blocks() -> None:
     scheduler.finish(first, FinishReason.CANCELLED)
     scheduler.cache.check()
     assert len(scheduler.cache.table(1)) == 3
+
+
+def test_a_conversations_next_turn_finds_prompt_and_answer() -> None:
+    """What a finished request computed is found, its answer included; another tenant finds nothing."""
+    scheduler = make_scheduler(num_blocks=32)
+    scheduler.submit(make_request(0, [1] * 6, max_tokens=7))
+    while scheduler.running or scheduler.waiting:
+        compute(scheduler)
+    turn = [*[1] * 6, *[7] * 7, 2, 2]
+    scheduler.submit(make_request(1, turn, max_tokens=1))
+    assert rows_by_id(compute(scheduler)) == {1: 3}
+    scheduler.submit(make_request(2, turn, max_tokens=1, namespace=Namespace(tenant="other")))
+    assert rows_by_id(compute(scheduler)) == {2: 8}
+    stats = scheduler.cache.stats()
+    assert (stats.num_hit_tokens, stats.num_queried_tokens) == (12, 6 + 15 + 15)
+
+
+def test_prompts_that_come_together_compute_their_beginning_once() -> None:
+    """Three with the same long beginning arrive at once: one computes it, the others take it over and do their own part."""
+    scheduler = make_scheduler(num_blocks=64, max_batch_tokens=64, max_prefill_chunk_tokens=16)
+    shared = list(range(100, 140))
+    for number in range(3):
+        scheduler.submit(make_request(number, [*shared, number, number], max_tokens=3))
+    steps = [rows_by_id(compute(scheduler)) for _ in range(4)]
+    assert steps[0] == {0: 16}
+    assert steps[1] == {0: 16}
+    # 40 tokens are ten blocks of four: what is left to share now is less than a wait is worth.
+    assert steps[2] == {0: 10, 1: 10, 2: 10}
+    assert scheduler.running[1].num_cached_tokens == 32
+    assert scheduler.cache.table(0)[:10] == scheduler.cache.table(1)[:10] == scheduler.cache.table(2)[:10]
 
 
 def test_only_equal_blocks_are_shared() -> None:
@@ -276,6 +267,125 @@ def test_a_prompt_that_is_all_shared_still_computes_its_last_token() -> None:
     assert rows_by_id(compute(scheduler)) == {0: 1, 1: 4}
 
 
+def test_a_failed_request_leaves_nothing_to_find() -> None:
+    """What a model computed for a request whose values were no numbers is not handed to the next one."""
+    scheduler = make_scheduler(num_blocks=8)
+    request = make_request(0, 8, max_tokens=20)
+    scheduler.submit(request)
+    compute(scheduler)
+    scheduler.finish(request, FinishReason.FAILED)
+    assert scheduler.cache.num_free_blocks == 8
+
+
+def test_samples_of_a_prompt_share_it() -> None:
+    """Forked samples share the prompt's blocks, the part-filled one too until they write; the step says what to copy."""
+    scheduler = make_scheduler(num_blocks=16)
+    request = make_request(0, 6, max_tokens=5)
+    scheduler.submit(request)
+    scheduler.complete(scheduler.schedule(0.0))
+    samples = [make_request(number, 6, max_tokens=5) for number in (1, 2)]
+    for sample in samples:
+        scheduler.fork(request, sample)
+    for number, sample in enumerate((request, *samples)):
+        sample.output_token_ids.append(50 + number)
+    assert scheduler.cache.num_used_blocks == 2
+    step = scheduler.schedule(0.0)
+    assert rows_by_id(step) == {0: 1, 1: 1, 2: 1}
+    assert len(step.copies) == 2
+    assert scheduler.cache.num_used_blocks == 4
+    scheduler.complete(step)
+    assert scheduler.schedule(0.0).copies == ()
+    assert scheduler.payload_share == (4 + 3 + 3 + 3) / 16
+    scheduler.cache.check()
+
+
+def test_a_sample_without_a_free_place_waits() -> None:
+    """With ``max_sequences`` running, a sample is queued and finds the full blocks of its prompt when it is admitted."""
+    scheduler = make_scheduler(num_blocks=16, max_sequences=1)
+    first, sample = make_request(0, 9, max_tokens=9), make_request(1, 9, max_tokens=2)
+    scheduler.submit(first)
+    compute(scheduler)
+    scheduler.complete(scheduler.schedule(0.0))
+    scheduler.fork(first, sample)
+    assert sample.state is RequestState.WAITING
+    sample.output_token_ids.append(50)
+    scheduler.finish(first, FinishReason.CANCELLED)
+    assert rows_by_id(compute(scheduler)) == {1: 2}
+    assert sample.num_cached_tokens == 8
+
+
+def test_a_prompt_alone_can_be_computed_ahead() -> None:
+    """A request that generates nothing is over when its prompt is in the cache, needs no logits, and is found later."""
+    scheduler = make_scheduler(num_blocks=16)
+    warm = make_request(0, 12, is_prompt_only=True)
+    scheduler.submit(warm)
+    first, second = scheduler.schedule(0.0), None
+    assert scheduler.complete(first) == []
+    second = scheduler.schedule(0.0)
+    assert [rows.num_logits for rows in (*first.rows, *second.rows)] == [0, 0]
+    assert scheduler.complete(second) == [warm]
+    assert (warm.state, warm.finish_reason) == (RequestState.FINISHED, FinishReason.PROMPT)
+    assert scheduler.cache.prefixes.pin(Namespace(), list(range(12)), 10.0) == 12
+    scheduler.submit(make_request(1, [*range(12), 99]))
+    assert rows_by_id(compute(scheduler)) == {1: 1}
+
+
+def test_drafts_are_rows_with_logits_of_their_own() -> None:
+    """A stream with six draft tokens gets seven rows with logits; what was right counts, the rest is given back."""
+    scheduler = make_scheduler(num_blocks=16)
+    request = make_request(0, 6, max_tokens=20)
+    scheduler.submit(request)
+    compute(scheduler)
+    request.draft_token_ids = (11, 12, 13, 14, 15, 16)
+    step = scheduler.schedule(0.0)
+    assert [(rows.num_rows, rows.num_logits, rows.num_drafts) for rows in step.rows] == [(7, 7, 6)]
+    assert list(request.token_ids(6, 13)) == [7, 11, 12, 13, 14, 15, 16]
+    assert len(scheduler.cache.table(0)) == 4
+    scheduler.complete(step, {0: 2})
+    assert request.num_computed_tokens == 9
+    assert len(scheduler.cache.table(0)) == 3, "blocks beyond the accepted tokens are given back"
+    request.output_token_ids += [11, 12, 50]
+    assert (request.num_pending_tokens, request.draft_token_ids) == (1, ())
+    scheduler.cache.check()
+    nodes = scheduler.cache.match(Namespace(), request.token_ids, request.num_tokens)
+    assert len(nodes) == 2, "a block that accepted drafts fill is found like any other"
+
+
+def test_drafts_are_the_first_to_go() -> None:
+    """Neither rows for prompts nor blocks of others are taken for drafts, and none beyond what may be generated."""
+    scheduler = make_scheduler(num_blocks=6, max_batch_tokens=8)
+    speaking, other = make_request(0, 3, max_tokens=8), make_request(1, [9] * 11, max_tokens=2)
+    scheduler.submit(speaking)
+    compute(scheduler)
+    scheduler.submit(other)
+    speaking.draft_token_ids = (1, 2, 3, 4, 5)
+    step = scheduler.schedule(0.0, max_prefill_rows=7)
+    assert rows_by_id(step) == {0: 4, 1: 4}, "a chunk ends at a block border; the draft has what is left"
+    scheduler.complete(step)
+    speaking.output_token_ids.append(7)
+    speaking.draft_token_ids = (1, 2, 3, 4, 5)
+    assert rows_by_id(compute(scheduler)) == {0: 1, 1: 7}, "the prompt needs all"
+    scheduler.finish(other, FinishReason.CANCELLED)
+    while len(speaking.output_token_ids) < 6:
+        compute(scheduler)
+    speaking.draft_token_ids = (1, 2, 3, 4, 5)
+    assert rows_by_id(scheduler.schedule(0.0)) == {0: 2}
+
+
+def test_drafts_take_no_block_that_somebody_has() -> None:
+    """When blocks are short a draft is cut to the room its stream has already, and nobody is preempted for it."""
+    scheduler = make_scheduler(num_blocks=3)
+    first, second = make_request(0, 1, max_tokens=8), make_request(1, [9] * 3, max_tokens=8, arrival_s=1.0)
+    scheduler.submit(first)
+    scheduler.submit(second)
+    while scheduler.cache.num_available_blocks:
+        compute(scheduler)
+    assert (first.num_computed_tokens, second.num_computed_tokens) == (3, 5)
+    first.draft_token_ids = second.draft_token_ids = (1, 2, 3)
+    assert rows_by_id(scheduler.schedule(0.0)) == {0: 1, 1: 3}
+    assert scheduler.num_preemptions == 0
+
+
 def test_what_can_never_fit_is_refused_at_once() -> None:
     """A request that could not finish even alone gets a clear error when it is submitted, and is not queued."""
     scheduler = make_scheduler(num_blocks=4)
@@ -284,8 +394,45 @@ def test_what_can_never_fit_is_refused_at_once() -> None:
     with pytest.raises(RequestError, match="the prompt has 10 tokens and the answer may have 7") as raised:
         scheduler.submit(make_request(1, 10, max_tokens=7))
     assert raised.value.field == "max_tokens"
+    with pytest.raises(PromptTooLongError):
+        scheduler.submit(make_request(2, 17, is_prompt_only=True))
     assert not scheduler.waiting
-    scheduler.submit(make_request(2, 10, max_tokens=6))
+    scheduler.submit(make_request(3, 10, max_tokens=6))
+    scheduler.submit(make_request(4, 16, is_prompt_only=True))
+
+
+def test_pins_yield_to_a_request_that_is_alone() -> None:
+    """A request for which there is no other room breaks pins rather than wait for ever, and it is counted."""
+    scheduler = make_scheduler(num_blocks=4, max_pinned_share=1.0)
+    scheduler.submit(make_request(0, 16, is_prompt_only=True))
+    compute(scheduler)
+    compute(scheduler)
+    assert scheduler.cache.prefixes.pin(Namespace(), list(range(16)), 1e9) == 16
+    request = make_request(1, [9] * 9, max_tokens=7)
+    scheduler.submit(request)
+    while request.state is not RequestState.FINISHED:
+        compute(scheduler)
+    assert scheduler.cache.stats().num_broken_pins == 1
+
+
+def test_a_full_queue_says_when_to_come_back() -> None:
+    """Beyond ``max_waiting`` a request is refused with an estimate from how fast requests finish; none is counted in."""
+    scheduler = make_scheduler(num_blocks=32, max_sequences=1, max_waiting=8)
+    for number in range(8):
+        scheduler.submit(make_request(number, 3, max_tokens=1, arrival_s=float(number)))
+    with pytest.raises(QueueFullError, match="8 requests wait for the engine") as raised:
+        scheduler.submit(make_request(8, 3))
+    assert raised.value.retry_after_s == 1.0
+    for number in range(4):
+        step = scheduler.schedule(now_s=3.0 * number)
+        scheduler.complete(step)
+        scheduler.finish(step.rows[0].request, FinishReason.LENGTH)
+    for number in range(4):
+        scheduler.submit(make_request(10 + number, 3))
+    with pytest.raises(QueueFullError) as raised:
+        scheduler.submit(make_request(20, 3))
+    assert raised.value.retry_after_s == pytest.approx(2 * 9.0 / 4)
+    assert raised.value.num_waiting == len(scheduler.waiting) == 8
 
 
 def test_an_answer_that_is_rewritten_is_computed_from_where_it_differs() -> None:
@@ -300,6 +447,20 @@ def test_an_answer_that_is_rewritten_is_computed_from_where_it_differs() -> None
     request.replace_output([10])
     assert (request.num_computed_tokens, request.num_pending_tokens) == (5, 1)
     assert list(request.token_ids(3, 6)) == [3, 4, 10]
+
+
+def test_a_rewritten_answer_leaves_registered_blocks_alone() -> None:
+    """Rows that would change a block others may read are computed again, from its beginning, into another one."""
+    scheduler = make_scheduler(num_blocks=8)
+    request = make_request(0, 3, max_tokens=20)
+    scheduler.submit(request)
+    while len(request.output_token_ids) < 7:
+        compute(scheduler)
+    table = list(scheduler.cache.table(0))
+    request.replace_output([7, 7, 9])
+    assert rows_by_id(compute(scheduler)) == {0: 2}, "the token that differs, and the one before it in its block"
+    assert scheduler.cache.table(0)[0] == table[0]
+    assert scheduler.cache.table(0)[1] != table[1]
 
 
 @pytest.mark.parametrize("state", list(RequestState))
@@ -321,12 +482,6 @@ def test_only_legal_moves_are_made(state: RequestState, move: RequestState) -> N
     else:
         with pytest.raises(AssertionError, match=f"may not go from {state} to {move}"):
             make_move()
-
-
-def test_a_budget_below_the_number_of_streams_is_refused() -> None:
-    """Every running stream must fit every step, so the two bounds are checked against each other."""
-    with pytest.raises(ConfigError, match="max_batch_tokens is 4, less than max_sequences"):
-        EngineConfig(max_batch_tokens=4, max_sequences=5)
 
 
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "8", None])

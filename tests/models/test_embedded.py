@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
+import jsonschema
 import pytest
 
 from agentrt.config import RuntimeConfig
@@ -409,3 +411,50 @@ async def test_the_default_model_knows_a_capital(model_path: Path) -> None:
         assert "<|" not in text
         chosen, finish = await answer(model, request(question, choices=("Berlin", "Paris", "Rome")))
         assert (chosen, finish.reason) == ("Paris", "choice")
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {
+        "kind": {"enum": ["a", "b"]},
+        "sizes": {"type": "array", "items": {"type": "boolean"}, "maxItems": 2},
+    },
+    "required": ["kind", "sizes"],
+    "additionalProperties": False,
+}
+
+
+async def test_an_answer_is_held_to_its_output_schema(tiny_gguf: Path) -> None:
+    """A model of random weights writes JSON that fits, at any temperature, in answers that run beside free ones."""
+    async with embedded(Shelf(tiny_gguf).source()) as model:
+        found: list[tuple[str, FinishEvent]] = []
+
+        async def ask(seed: int) -> None:
+            schema = SCHEMA if seed % 2 else None
+            asked = request(max_tokens=200 if schema else 10, temperature=1.0, seed=seed, output_schema=schema)
+            told = await answer(model, asked)
+            if schema:
+                found.append(told)
+
+        async with anyio.create_task_group() as group:
+            for seed in range(8):
+                group.start_soon(ask, seed)
+    assert len(found) == 4
+    assert any(finish.reason == "stop" for _, finish in found)
+    for text, finish in found:
+        if finish.reason == "stop":
+            jsonschema.validate(json.loads(text), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"type": "string", "pattern": "(?=x)"}, {"enum": ["x" * 70_000]}, {"allOf": [{"type": "null"}, {"const": 1}]}],
+)
+async def test_a_schema_that_cannot_be_enforced_leaves_the_answer_free(
+    tiny_gguf: Path, schema: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such a schema is no error here, because the caller validates; that it is not enforced is logged."""
+    async with embedded(Shelf(tiny_gguf).source()) as model:
+        free = await answer(model, request())
+        assert (await answer(model, request(output_schema=schema)))[0] == free[0]
+    assert "not held to its output_schema" in caplog.text
