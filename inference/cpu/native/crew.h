@@ -74,7 +74,7 @@ public:
     // Does items of a stage until all are done. Returns false when the step is over already: leave it.
     template <class Item>
     bool stage(uint32_t step, int index, int num_items, Item&& item) {
-        Stage& stage = stages_[static_cast<size_t>(index)];
+        Stage& stage = stages_.at(static_cast<size_t>(index));
         for (;;) {
             uint64_t claim = stage.next.load(std::memory_order_acquire);
             if (static_cast<uint32_t>(claim >> 32) != step) return false;

@@ -49,7 +49,7 @@ Stepper::Stepper(const Model& model, int num_threads)
         scratch.tile.resize(static_cast<size_t>(kRowsAtOnce * kQuantBlock * 2));
         scratch.row.resize(static_cast<size_t>(round_up(std::max(model.shape.hidden_size, model.shape.head_dim), 32)) * 2);
     }
-    constexpr int kLayerStages = 10;
+    constexpr int kLayerStages = 11;  // of `run_layer` at most
     crew_ = std::make_unique<Crew>(
         num_threads, static_cast<int>(model.layers.size()) * kLayerStages + 4,
         [](void* self, int member, uint32_t step) {
