@@ -157,4 +157,5 @@ def raise_for(error: Error) -> None:
 def address(array: npt.NDArray[np.generic]) -> int:
     """Return where the elements of an array lie. The caller keeps the array alive."""
     assert array.flags.c_contiguous
-    return array.ctypes.data
+    place: int = array.__array_interface__["data"][0]  # `array.ctypes.data` is three times as slow
+    return place

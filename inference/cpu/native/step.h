@@ -35,7 +35,7 @@ public:
 
 private:
     static constexpr int kSmallStep = 4;         // rows up to which every thread normalises all of them for itself
-    static constexpr int kMaxItemRows = 48;      // query rows of one attention item
+    static constexpr int kMaxItemRows = 24;      // query rows of one attention item: few, or short chunks leave threads idle
     static constexpr int kMaxSharing = 8;        // sequences of one attention item
     static constexpr int kHeadSpanTiles = 16;    // tiles of the head that one item computes
     static constexpr int kRowsAtOnce = 64;       // whose inputs stay in the L2 cache while an item goes through its tiles
