@@ -47,7 +47,7 @@ class EngineConfig:
     itl_target_s: float = 0.08
     """What a running stream should wait at most for its next token while prompts are computed beside it.
 
-    Half of it would be smoother and cost a third of the throughput on two slow cores: small chunks compute less a second."""
+    Half of it cost an eighth of the throughput of eight streams on two slow cores: small chunks compute less a second."""
     max_pinned_share: float = 0.5
     """How much of the cache pinned prefixes may hold."""
     num_threads: int | None = None

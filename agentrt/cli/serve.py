@@ -25,7 +25,10 @@ def serve(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     debug: DebugOption = False,
 ) -> None:
-    """Serve a model over HTTP/1.1 and HTTP/2, in the dialect of OpenAI's API, until SIGINT or SIGTERM."""
+    """Serve a model behind OpenAI's API.
+
+    It speaks HTTP/1.1 and HTTP/2 until SIGINT or SIGTERM; then running streams may end first.
+    """
     from agentrt.cli.fetching import fetch
     from agentrt.cli.serving import ServeOptions, load_served_model, read_api_key, run_server
     from agentrt.cli.watch import stderr_console

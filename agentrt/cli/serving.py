@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 import time
@@ -9,7 +10,6 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 
-import anyio
 from rich.console import Console
 
 from agentrt.cli.exit_code import ExitCode
@@ -99,32 +99,34 @@ def run_server(model: ServedModel, options: ServeOptions, console: Console | Non
                 f"warning: {options.host} can be reached from other machines and asks for no key; see --api-key-file",
                 soft_wrap=True,
             )
-    return anyio.run(_serve, model, options)
+    return asyncio.run(_serve(model, options))
 
 
 async def _serve(model: ServedModel, options: ServeOptions) -> ExitCode:
     state = State()
     app = make_app({model.name: model}, access=Access(options.api_key), state=state)
     listening = Listening(options.host, options.port, options.certfile, options.keyfile, options.drain_timeout_s)
+    loop = asyncio.get_running_loop()
     code = ExitCode.SUCCEEDED
-    first_signal = anyio.Event()
+    ended = asyncio.Event()
+    # A task of its own: hypercorn cancels what is left of its connections, and that must not reach this one.
+    server = asyncio.create_task(serve_until(app, listening, ended.wait))
 
-    async def watch_signals(scope: anyio.CancelScope) -> None:
+    def end(number: signal.Signals) -> None:
         nonlocal code
-        with anyio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for number in signals:
-                if first_signal.is_set():
-                    code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
-                    scope.cancel()
-                state.is_draining = True
-                first_signal.set()
+        if ended.is_set():
+            code = ExitCode.INTERRUPTED if number == signal.SIGINT else ExitCode.TERMINATED
+            server.cancel()
+        state.is_draining = True
+        ended.set()
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, end, number)
     try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(watch_signals, group.cancel_scope)
-            await serve_until(app, listening, first_signal.wait)
-            group.cancel_scope.cancel()
+        await asyncio.wait([server])
+        if not server.cancelled():
+            server.result()
     finally:
-        with anyio.CancelScope(shield=True):
-            await model.engine.aclose()
+        server.cancel()
+        await model.engine.aclose()
     return code

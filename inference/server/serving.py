@@ -30,7 +30,7 @@ class Listening:
     drain_timeout_s: float = 30.0
 
 
-async def serve_until(app: Starlette, listening: Listening, ended: Callable[[], Awaitable[None]]) -> None:
+async def serve_until(app: Starlette, listening: Listening, ended: Callable[[], Awaitable[object]]) -> None:
     """Serve until ``ended`` returns, then until all streams are over or the drain timeout has passed."""
     config = Config()
     host = f"[{listening.host}]" if ":" in listening.host else listening.host
