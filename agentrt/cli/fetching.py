@@ -14,6 +14,7 @@ from agentrt.cli.printable import one_line, seconds
 from agentrt.config import RuntimeConfig
 from agentrt.declare.call import LlmCall
 from agentrt.declare.dag import Dag
+from agentrt.errors import EngineError
 from agentrt.models.catalog import ModelSource, resolve
 from agentrt.models.download import Progress as Report
 
@@ -37,6 +38,21 @@ def fetch_models(dag: Dag, config: RuntimeConfig, console: Console | None) -> No
     # Every name is looked at before the first byte is fetched.
     for source in [resolve(name, config, base_dir) for name, base_dir in wanted]:
         fetch(source, console)
+    if wanted:
+        prepare_engine(console)
+
+
+def prepare_engine(console: Console | None) -> None:
+    """Compile the engine's C++ part if that is still to be done, so that no action waits for it."""
+    from agentrt.inference.cpu.build import find_library, needs_build
+
+    if not needs_build():
+        return
+    if console is not None:
+        console.print("compiling the CPU engine (once; about 15 s on two cores) ...", soft_wrap=True)
+    # Where it fails models run on torch, and whoever loads one says so.
+    with contextlib.suppress(EngineError):
+        find_library()
 
 
 def fetch(source: ModelSource, console: Console | None) -> Path:

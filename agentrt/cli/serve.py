@@ -29,7 +29,7 @@ def serve(
 
     It speaks HTTP/1.1 and HTTP/2 until SIGINT or SIGTERM; then running streams may end first.
     """
-    from agentrt.cli.fetching import fetch
+    from agentrt.cli.fetching import fetch, prepare_engine
     from agentrt.cli.serving import ServeOptions, load_served_model, read_api_key, run_server
     from agentrt.cli.watch import stderr_console
     from agentrt.config import RuntimeConfig
@@ -42,6 +42,7 @@ def serve(
     console = None if quiet else stderr_console()
     source = resolve(model or config.model, config)
     path = fetch(source, console)
+    prepare_engine(console)
     if console is not None:
         console.print(f"loading {source.name} ...", soft_wrap=True)
     served = load_served_model(source.name, path, config)

@@ -52,10 +52,20 @@ def find_library() -> Path:
     if installed.exists():
         return installed
     compiler = find_compiler()
-    cached = cache_folder() / f"{_fingerprint(compiler)}-{LIBRARY_NAME}"
+    cached = _cached_library(compiler)
     if not cached.exists():
         build_library(cached, compiler)
     return cached
+
+
+def needs_build() -> bool:
+    """Return whether ``find_library`` would compile: there is a compiler, and nothing that it made before."""
+    if (SOURCES.parent / LIBRARY_NAME).exists():
+        return False
+    try:
+        return not _cached_library(find_compiler()).exists()
+    except EngineError:
+        return False
 
 
 def find_compiler() -> str:
@@ -116,6 +126,10 @@ def _call(command: list[str]) -> None:
         raise EngineError(
             f"compiling the CPU engine failed: {' '.join(command[:1])} said: {done.stderr.strip()[-2000:]}"
         )
+
+
+def _cached_library(compiler: str) -> Path:
+    return cache_folder() / f"{_fingerprint(compiler)}-{LIBRARY_NAME}"
 
 
 @functools.cache
