@@ -2,8 +2,8 @@
 
     python scripts/sanitize_cpu.py
 
-It compiles the library with both into a temporary folder and runs tests/inference/cpu in a process that loads their run-time
-first, and the C++ one with it: without that a thrown exception ends in a fault of the sanitizer's own. Needs GCC.
+It compiles the library with both into a temporary folder and runs tests/inference/cpu in a process that loads their
+run-time first, and the C++ one with it: without that a thrown exception ends in a fault of the sanitizer's own. Needs GCC.
 """
 
 from __future__ import annotations
