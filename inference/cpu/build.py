@@ -46,7 +46,7 @@ def find_library() -> Path:
     """Return the library: the one that was installed, or that of the cache folder, built if it is not there.
 
     Raises:
-        EngineError: there is no compiler, or it failed.
+        EngineError: there is no compiler, it failed, or there is no place for what it makes.
     """
     installed = SOURCES.parent / LIBRARY_NAME
     if installed.exists():
@@ -54,7 +54,13 @@ def find_library() -> Path:
     compiler = find_compiler()
     cached = _cached_library(compiler)
     if not cached.exists():
-        build_library(cached, compiler)
+        try:
+            build_library(cached, compiler)
+        except OSError as error:
+            raise EngineError(
+                f"{cached.parent}: the compiled CPU engine cannot be kept there: {error.strerror or error}; make the "
+                "folder writable, or name another one in XDG_CACHE_HOME"
+            ) from error
     return cached
 
 

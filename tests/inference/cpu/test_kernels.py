@@ -147,6 +147,12 @@ def test_a_type_that_is_not_read_is_refused() -> None:
         multiply("neon", FileTensor(data, int(GGMLQuantizationType.Q8_0), 1, 32), np.zeros((1, 32), np.float32))
 
 
+def test_the_best_kernels_come_first() -> None:
+    """Plain C++ is always there, and last."""
+    assert LEVELS[-1] == "portable"
+    assert set(LEVELS) <= {"avx512", "avx2", "portable"}
+
+
 def test_structures_have_the_sizes_of_their_c_twins() -> None:
     """ctypes lays structures out as the compiler does: pointers on eight bytes, no padding lost."""
     assert ctypes.sizeof(library.Tensor) == 24
