@@ -113,17 +113,38 @@ class StepTime:
         return int(max(self._min_rows, min(rows, 2 * self._largest_chunk, self._max_rows)))
 
     def _fit(self) -> None:
-        """Solve the least squares with costs >= 0, by coordinate descent from the last solution (the sums are convex)."""
+        """Solve the least squares with costs >= 0: exactly, without the costs that come out negative.
+
+        Steps beside the same streams all look alike, so fixed time and time for rows can hardly be told apart, and descent
+        along one cost after the other, which would be simpler, is still far off when it stops.
+        """
         ridge = [_RIDGE / guess**2 for guess in _FIRST_GUESS]
-        for _ in range(12):
-            for index in range(4):
-                total = self._products[0][index] + self._products[1][index] + ridge[index] * _FIRST_GUESS[index]
-                for other in range(4):
-                    if other != index:
-                        square = self._squares[0][index][other] + self._squares[1][index][other]
-                        total -= square * self._costs[other]
-                own = self._squares[0][index][index] + self._squares[1][index][index] + ridge[index]
-                self._costs[index] = max(0.0, total / own)
+        totals = [sum(p) + r * guess for *p, r, guess in zip(*self._products, ridge, _FIRST_GUESS, strict=True)]
+        squares = [[one + other for one, other in zip(*rows, strict=True)] for rows in zip(*self._squares, strict=True)]
+        for index in range(4):
+            squares[index][index] += ridge[index]
+        used = [0, 1, 2, 3]
+        while used:
+            costs = _solve([[*(squares[row][column] for column in used), totals[row]] for row in used])
+            lowest = min(costs)
+            if lowest >= 0:
+                break
+            del used[costs.index(lowest)]
+        self._costs = [costs[used.index(index)] if index in used else 0.0 for index in range(4)]
+
+
+def _solve(rows: list[list[float]]) -> list[float]:
+    """Solve linear equations, each row a left side and its right side, by elimination; symmetric and positive definite."""
+    size = len(rows)
+    for index, row in enumerate(rows):
+        for below in rows[index + 1 :]:
+            factor = below[index] / row[index]
+            for column in range(index, size + 1):
+                below[column] -= factor * row[column]
+    for index in range(size - 1, -1, -1):
+        row = rows[index]
+        row[size] = (row[size] - sum(row[other] * rows[other][size] for other in range(index + 1, size))) / row[index]
+    return [row[size] for row in rows]
 
 
 def _features(load: StepLoad) -> tuple[float, float, float, float]:

@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from agentrt.errors import EngineError, PromptTooLongError, RequestError, TimeoutExpiredError
+from agentrt.errors import EngineError, PromptTooLongError, QueueFullError, RequestError, TimeoutExpiredError
 from agentrt.inference.async_engine import AsyncEngine, TokenStream
 from agentrt.inference.config import EngineConfig
 from agentrt.inference.engine import Engine
@@ -369,3 +370,31 @@ def test_a_loop_that_ends_with_open_streams_stops_their_work() -> None:
 
     anyio.run(look)
     kept[0][1].close()
+
+
+async def test_one_too_many_is_refused_and_the_others_are_served() -> None:
+    """A request beyond ``max_waiting`` fails with QueueFullError from its own stream; the engine goes on."""
+    model = GatedModel(LETTERS)
+    config = EngineConfig(num_blocks=64, max_sequences=1, max_waiting=1, num_threads=1)
+    texts: list[str] = []
+    refusals: list[QueueFullError] = []
+    async with serving(model, config) as engine:
+
+        async def ask() -> None:
+            try:
+                outputs = await read_all(engine, [0], SamplingParams(max_tokens=3))
+            except QueueFullError as error:
+                refusals.append(error)
+            else:
+                texts.append("".join(output.text for output in outputs))
+
+        async with anyio.create_task_group() as tasks:
+            for _ in range(6):
+                tasks.start_soon(ask)
+            while len(engine._streams) + len(refusals) < 6:
+                await anyio.lowlevel.checkpoint()
+            model.open()
+    assert len(texts) + len(refusals) == 6
+    assert set(texts) == {"abc"}
+    assert refusals
+    assert all(refusal.retry_after_s > 0 for refusal in refusals)
