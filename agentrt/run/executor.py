@@ -163,7 +163,8 @@ class Execution:
                 self._start_all(self._admit_all(ready))
         except BaseExceptionGroup as group:
             # Actions never raise: what arrives here is an interrupt, or a fault of our own. Show it as it is.
-            raise _first_leaf(group) from None
+            leaf = _first_leaf(group)
+            raise leaf from leaf.__cause__
 
     def _show_pruned(self, pruned: Pruned) -> None:
         """Let events and trace tell of an action that was left out, as of one that was skipped."""
@@ -314,29 +315,27 @@ class Execution:
             unit = self._unit_of.get(name)
             if unit is None:
                 await self._perform(self._progress[name])
-                ended = name
+                ready = self._admit_all(self._released_by(name))
             else:
-                ended = await self._perform_unit(unit)
-            ready = self._admit_all(self._released_by(ended))
+                ready = await self._perform_unit(unit)
             if not ready:
                 return
             name, *others = ready
             self._start_all(others)
 
-    async def _perform_unit(self, unit: tuple[str, ...]) -> str:
-        """Perform a chain of cheap actions in one slot; return the last that was reached."""
-        name = unit[0]
+    async def _perform_unit(self, unit: tuple[str, ...]) -> list[str]:
+        """Perform a chain of cheap actions in one slot; return what became ready at its end.
+
+        The chain ends early where its next action was skipped, or where the run has failed.
+        """
+        ready: list[str] = []
         async with self._slots:
-            await self._perform(self._progress[name], holds_slot=True)
-            for following in unit[1:]:
-                ready = self._admit_all(self._released_by(name))
-                if ready != [following]:
-                    # Skipped, or the run has failed; whoever that released goes on by itself.
-                    self._start_all(ready)
-                    return name
-                name = following
+            for number, name in enumerate(unit, start=1):
                 await self._perform(self._progress[name], holds_slot=True)
-        return name
+                ready = self._admit_all(self._released_by(name))
+                if ready != list(unit[number : number + 1]):
+                    break
+        return ready
 
     # -- one action
 

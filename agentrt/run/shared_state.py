@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -16,7 +17,11 @@ class SharedState:
 
     def __init__(self, fields: Mapping[str, StateField]) -> None:
         self._fields = fields
-        self.values: dict[str, Any] = {name: declared.initial for name, declared in fields.items()}
+        self.values: dict[str, Any] = {
+            # Copies: a function may change what it is given, and the next run begins with what was declared.
+            name: copy.deepcopy(declared.initial)
+            for name, declared in fields.items()
+        }
 
     def write(self, changes: Iterable[tuple[str, Any]]) -> None:
         """Make all changes, or none.

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import threading
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from types import TracebackType
@@ -78,6 +79,7 @@ class Runtime:
         self._tracing = open_tracing(self.config)
         self._slots: anyio.Semaphore | None = None
         self._portal: anyio.from_thread.BlockingPortal | None = None
+        self._portal_lock = threading.Lock()
         self._portal_stack = ExitStack()
 
     async def run(
@@ -173,7 +175,8 @@ class Runtime:
                     yield RunStream(run_id, receive, scope)
                     scope.cancel()
             except BaseExceptionGroup as group:
-                raise group.exceptions[0] from None
+                error = group.exceptions[0]
+                raise error from error.__cause__
 
     def _check_can_run(self, dag: Dag) -> None:
         """Find out before anything runs that a model has no such name, or that nobody is there to be asked."""
@@ -201,10 +204,11 @@ class Runtime:
         The Runtime then keeps an event loop of its own in a background thread until ``close``. An interrupt
         (KeyboardInterrupt) cancels the run before it is raised.
         """
-        if self._portal is None:
-            self._portal = self._portal_stack.enter_context(
-                anyio.from_thread.start_blocking_portal(name="agentrt-runtime")
-            )
+        with self._portal_lock:  # several threads may be the first
+            if self._portal is None:
+                self._portal = self._portal_stack.enter_context(
+                    anyio.from_thread.start_blocking_portal(name="agentrt-runtime")
+                )
 
         async def run() -> RunResult:
             return await self.run(dag, inputs, deadline_s=deadline_s, run_id=run_id)
