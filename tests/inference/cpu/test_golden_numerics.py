@@ -25,9 +25,9 @@ PROMPTS = json.loads((Path(__file__).parent.parent / "golden" / "smollm2_135m_q4
 @pytest.mark.model
 @pytest.mark.timeout(300)
 def test_the_default_model_stays_near_float32(model_path: Path) -> None:
-    """Mean KL below 0.01, the same likeliest token at 95 % of positions, another one nearly only where float32 is undecided.
+    """Mean KL below 0.01, the same likeliest token at 95 % of positions, another one only where float32 is undecided.
 
-    The exception is the fifth token of one text, where float32 prefers its token by 1.1.
+    There is one exception: the fifth token of one text, where float32 prefers its token by 1.1.
     """
     wide = load_model(model_path, dtype=torch.float32).model
     model = load_model(model_path).model
