@@ -124,31 +124,25 @@ class Endpoint:
         model_name = ""
         status = 499  # the client left
         try:
-            headers = Headers(scope=scope)
-            self._access.check(headers)
-            timeout_s, scheduling = timeout_of(headers), scheduling_of(headers)
-            began = anyio.current_time()
-            value = await _read_json(receive, headers, self._limits)
             async with anyio.create_task_group() as group:
-                group.start_soon(_cancel_when_gone, receive, group.cancel_scope)
                 try:
+                    headers = Headers(scope=scope)
+                    self._access.check(headers)
+                    timeout_s, scheduling = timeout_of(headers), scheduling_of(headers)
+                    began = anyio.current_time()
+                    value = await _read_json(receive, self._limits)
+                    group.start_soon(_cancel_when_gone, receive, group.cancel_scope)
                     call = await anyio.to_thread.run_sync(self._understand, value)
                     model_name = call.model.name
                     await self._serve(call, answer, began, timeout_s, scheduling)
                     status = 200
-                except ApiError as failure:
+                except (ApiError, AgentrtError) as error:
+                    failure = error if isinstance(error, ApiError) else api_error_of(error)
                     status = failure.status
                     await answer.fail(failure)
-                except AgentrtError as error:
-                    told = api_error_of(error)
-                    status = told.status
-                    await answer.fail(told)
+                except _ClientGoneError:
+                    pass
                 group.cancel_scope.cancel()
-        except ApiError as failure:
-            status = failure.status
-            await answer.fail(failure)
-        except _ClientGoneError:
-            pass
         finally:
             self._metrics.requests.labels(model_name, self._kind, str(status)).inc()
 
@@ -157,22 +151,18 @@ class Endpoint:
         if self._kind == "chat":
             chat = parse_body(ChatCompletionRequest, value)
             model = find_model(self._models, chat.model)
-            form: Form = ChatForm(model, Shown(chat.logprobs, chat.return_token_ids))
-            orders = chat_orders(chat, model)
-            includes_usage = chat.stream_options is not None and chat.stream_options.include_usage
-            return _Call(model, form, orders, chat.stream, includes_usage)
+            shown = Shown(chat.logprobs, chat.return_token_ids)
+            return _Call(model, ChatForm(model, shown), shown, chat_orders(chat, model), chat)
         body = parse_body(CompletionRequest, value)
         model = find_model(self._models, body.model)
         shown = Shown(body.logprobs is not None, body.return_token_ids)
-        includes_usage = body.stream_options is not None and body.stream_options.include_usage
-        return _Call(model, CompletionForm(model, shown), completion_orders(body, model), body.stream, includes_usage)
+        return _Call(model, CompletionForm(model, shown), shown, completion_orders(body, model), body)
 
     async def _serve(
         self, call: _Call, answer: _Answer, began: float, timeout_s: float | None, scheduling: SchedulingParams
     ) -> None:
         samples = [Sample() for _ in call.orders]
         envelope = Envelope(call.form, call.model.name)
-        lengths = [0] * len(samples)
         latest = [began] * len(samples)
         ttft, itl = self._metrics.ttft.labels(call.model.name), self._metrics.itl.labels(call.model.name)
         async with open_samples(call.model, call.orders, timeout_s, scheduling) as tokens:
@@ -184,12 +174,12 @@ class Endpoint:
             async for token in tokens:
                 index, output = token.index, token.output
                 now = anyio.current_time()
-                (itl if samples[index].token_ids else ttft).observe(now - latest[index])
+                sample = samples[index]
+                (itl if sample.outputs else ttft).observe(now - latest[index])
                 latest[index] = now
-                samples[index].take(output)
-                if call.streams and (output.text or output.finished or call.form.shows_tokens):
-                    await answer.write(envelope.event([call.form.delta(index, output, lengths[index])]))
-                lengths[index] += len(output.text)
+                if call.streams and (output.text or output.finished or call.shown.tokens):
+                    await answer.write(envelope.event([call.form.delta(index, output, sample.num_characters)]))
+                sample.take(output)
         if call.streams:
             ending = envelope.event([], usage_of(samples)) if call.includes_usage else b""
             await answer.end_events(ending + b"data: [DONE]\n\n")
@@ -202,9 +192,17 @@ class Endpoint:
 class _Call:
     model: ServedModel
     form: Form
+    shown: Shown
     orders: Sequence[Order]
-    streams: bool
-    includes_usage: bool
+    body: ChatCompletionRequest | CompletionRequest
+
+    @property
+    def streams(self) -> bool:
+        return self.body.stream
+
+    @property
+    def includes_usage(self) -> bool:
+        return self.body.stream_options is not None and self.body.stream_options.include_usage
 
 
 class _ClientGoneError(Exception):
@@ -247,7 +245,7 @@ class _Answer:
         await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
 
-async def _read_json(receive: Receive, headers: Headers, limits: Limits) -> Any:
+async def _read_json(receive: Receive, limits: Limits) -> Any:
     """Read the whole body. Raises ApiError for one that is too large, too slow or not JSON."""
     body = bytearray()
     with anyio.move_on_after(limits.body_timeout_s) as limit:

@@ -19,16 +19,20 @@ _FINISH_REASONS = {"stop": "stop", "length": "length", "choice": "stop"}
 class Sample:
     """One sample as far as it got."""
 
-    texts: list[str] = field(default_factory=list)
-    token_ids: list[int] = field(default_factory=list)
     outputs: list[TokenOutput] = field(default_factory=list)
-    finished: Finished | None = None
+    num_characters: int = 0
+
+    @property
+    def text(self) -> str:
+        return "".join(output.text for output in self.outputs)
+
+    @property
+    def finished(self) -> Finished | None:
+        return self.outputs[-1].finished if self.outputs else None
 
     def take(self, output: TokenOutput) -> None:
-        self.texts.append(output.text)
-        self.token_ids.append(output.token_id)
         self.outputs.append(output)
-        self.finished = output.finished or self.finished
+        self.num_characters += len(output.text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +42,21 @@ class Shown:
     logprobs: bool = False
     token_ids: bool = False
 
+    @property
+    def tokens(self) -> bool:
+        """Whether a token matters that has no text."""
+        return self.logprobs or self.token_ids
+
 
 class Form(Protocol):
     """Writes the choices of one kind of answer."""
 
-    whole_object: str
-    chunk_object: str
-    id_prefix: str
-
     @property
-    def shows_tokens(self) -> bool:
-        """Whether a token matters that has no text."""
-        ...
+    def whole_object(self) -> str: ...
+    @property
+    def chunk_object(self) -> str: ...
+    @property
+    def id_prefix(self) -> str: ...
 
     def begin(self, index: int) -> dict[str, Any] | None:
         """Return the choice that opens a stream, if there is one."""
@@ -60,17 +67,13 @@ class Form(Protocol):
     def choice(self, index: int, sample: Sample) -> dict[str, Any]: ...
 
 
+@dataclass(frozen=True)
 class CompletionForm:
+    model: ServedModel
+    shown: Shown
+
     whole_object = chunk_object = "text_completion"
     id_prefix = "cmpl-"
-
-    def __init__(self, model: ServedModel, shown: Shown) -> None:
-        self._model = model
-        self._shown = shown
-
-    @property
-    def shows_tokens(self) -> bool:
-        return self._shown.logprobs or self._shown.token_ids
 
     def begin(self, index: int) -> dict[str, Any] | None:
         return None
@@ -79,42 +82,38 @@ class CompletionForm:
         return self._choice(index, output.text, [output], text_offset, output.finished)
 
     def choice(self, index: int, sample: Sample) -> dict[str, Any]:
-        return self._choice(index, "".join(sample.texts), sample.outputs, 0, sample.finished)
+        return self._choice(index, sample.text, sample.outputs, 0, sample.finished)
 
     def _choice(
         self, index: int, text: str, outputs: Sequence[TokenOutput], offset: int, finished: Finished | None
     ) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index, "text": text, "logprobs": None, "finish_reason": _reason(finished)}
-        if self._shown.logprobs:
+        if self.shown.logprobs:
             offsets = [offset]
             for output in outputs:
                 offsets.append(offsets[-1] + len(output.text))
             choice["logprobs"] = {
-                "tokens": [_token_text(self._model, output.token_id) for output in outputs],
+                "tokens": [_token_text(self.model, output.token_id) for output in outputs],
                 "token_logprobs": [output.logprob for output in outputs],
                 "top_logprobs": [
-                    {_token_text(self._model, token_id): logprob for token_id, logprob in output.top_logprobs}
+                    {_token_text(self.model, token_id): logprob for token_id, logprob in output.top_logprobs}
                     for output in outputs
                 ],
                 "text_offset": offsets[:-1],
             }
-        if self._shown.token_ids:
+        if self.shown.token_ids:
             choice["token_ids"] = [output.token_id for output in outputs]
         return choice
 
 
+@dataclass(frozen=True)
 class ChatForm:
+    model: ServedModel
+    shown: Shown
+
     whole_object = "chat.completion"
     chunk_object = "chat.completion.chunk"
     id_prefix = "chatcmpl-"
-
-    def __init__(self, model: ServedModel, shown: Shown) -> None:
-        self._model = model
-        self._shown = shown
-
-    @property
-    def shows_tokens(self) -> bool:
-        return self._shown.logprobs or self._shown.token_ids
 
     def begin(self, index: int) -> dict[str, Any] | None:
         return {"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": None, "finish_reason": None}
@@ -124,14 +123,14 @@ class ChatForm:
         return self._choice(index, "delta", delta, [output], output.finished)
 
     def choice(self, index: int, sample: Sample) -> dict[str, Any]:
-        message = {"role": "assistant", "content": "".join(sample.texts), "refusal": None}
+        message = {"role": "assistant", "content": sample.text, "refusal": None}
         return self._choice(index, "message", message, sample.outputs, sample.finished)
 
     def _choice(
         self, index: int, name: str, content: dict[str, Any], outputs: Sequence[TokenOutput], finished: Finished | None
     ) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": index, name: content, "logprobs": None, "finish_reason": _reason(finished)}
-        if self._shown.logprobs:
+        if self.shown.logprobs:
             choice["logprobs"] = {
                 "content": [
                     {
@@ -141,12 +140,12 @@ class ChatForm:
                     for output in outputs
                 ]
             }
-        if self._shown.token_ids:
+        if self.shown.token_ids:
             choice["token_ids"] = [output.token_id for output in outputs]
         return choice
 
     def _scored(self, token_id: int, logprob: float) -> dict[str, Any]:
-        spelling = self._model.tokenizer.token_bytes(token_id)
+        spelling = self.model.tokenizer.token_bytes(token_id)
         return {"token": spelling.decode(errors="replace"), "logprob": logprob, "bytes": list(spelling)}
 
 
@@ -156,11 +155,8 @@ class Envelope:
 
     form: Form
     model_name: str
-    id: str = ""
+    number: str = field(default_factory=lambda: uuid.uuid4().hex)
     created_s: int = field(default_factory=lambda: int(time.time()))
-
-    def __post_init__(self) -> None:
-        self.id = self.form.id_prefix + uuid.uuid4().hex
 
     def whole(self, choices: Sequence[dict[str, Any]], usage: dict[str, Any]) -> dict[str, Any]:
         return {**self._head(self.form.whole_object), "choices": choices, "usage": usage}
@@ -173,7 +169,8 @@ class Envelope:
         return event(chunk)
 
     def _head(self, kind: str) -> dict[str, Any]:
-        return {"id": self.id, "object": kind, "created": self.created_s, "model": self.model_name}
+        name = self.form.id_prefix + self.number
+        return {"id": name, "object": kind, "created": self.created_s, "model": self.model_name}
 
 
 def event(value: dict[str, Any]) -> bytes:

@@ -8,13 +8,12 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from agentrt.errors import AgentrtError
 from agentrt.inference.grammar import Grammar
 from agentrt.inference.prefix_cache import Namespace
 from agentrt.inference.ranking import MAX_PRIORITY
 from agentrt.inference.request import SchedulingParams
 from agentrt.inference.sampling_params import SamplingParams, seed_of_sample
-from agentrt.inference.server.api_error import ApiError, api_error_of
+from agentrt.inference.server.api_error import ApiError
 from agentrt.inference.server.fields import (
     MAX_PROMPTS,
     ChatCompletionRequest,
@@ -65,13 +64,13 @@ def parse_body(kind: type[Body], value: Any) -> Body:
 
 
 def completion_orders(body: CompletionRequest, model: ServedModel) -> list[Order]:
-    """Return the orders of `/v1/completions`, prompt by prompt."""
+    """Return the orders of `/v1/completions`, prompt by prompt. Raises RequestError for a value the engine refuses."""
     prompts = _prompts(body, model)
     return [order for prompt in prompts for order in _samples(body, prompt, body.max_tokens, body.logprobs or 0, model)]
 
 
 def chat_orders(body: ChatCompletionRequest, model: ServedModel) -> list[Order]:
-    """Return the orders of `/v1/chat/completions`."""
+    """Return the orders of `/v1/chat/completions`. Raises RequestError, also for messages the chat template refuses."""
     messages = [
         Message(
             "system" if message.role == "developer" else message.role,
@@ -79,10 +78,7 @@ def chat_orders(body: ChatCompletionRequest, model: ServedModel) -> list[Order]:
         )
         for message in body.messages
     ]
-    try:
-        prompt = model.chat_template.encode_chat(model.tokenizer, messages)
-    except AgentrtError as error:
-        raise api_error_of(error) from error
+    prompt = model.chat_template.encode_chat(model.tokenizer, messages)
     if body.top_logprobs is not None and not body.logprobs:
         raise ApiError(400, "top_logprobs needs logprobs: true", param="top_logprobs", code="invalid_value")
     return _samples(body, prompt, body.max_completion_tokens or body.max_tokens, body.top_logprobs or 0, model)
@@ -138,27 +134,24 @@ def _samples(
     body: Request, prompt: Sequence[int], max_tokens: int | None, num_logprobs: int, model: ServedModel
 ) -> list[Order]:
     num_free = model.engine.max_context_tokens - len(prompt)
-    try:
-        sampling = SamplingParams(
-            # Without a limit of the caller's the context is one; a prompt without any room is refused later.
-            max_tokens=max(1, num_free) if max_tokens is None else max_tokens,
-            temperature=body.temperature,
-            top_k=body.top_k if body.top_k is not None and body.top_k > 0 else None,
-            top_p=body.top_p if body.top_p < 1 else None,
-            min_p=body.min_p or None,
-            seed=body.seed,
-            stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
-            presence_penalty=body.presence_penalty,
-            frequency_penalty=body.frequency_penalty,
-            repetition_penalty=body.repetition_penalty,
-            logit_bias=_logit_bias(body.logit_bias or {}),
-            num_logprobs=num_logprobs,
-            ignore_eos=body.ignore_eos,
-            stop_token_ids=tuple(body.stop_token_ids or ()),
-            grammar=_grammar(body.response_format),
-        )
-    except AgentrtError as error:
-        raise api_error_of(error) from error
+    sampling = SamplingParams(
+        # Without a limit of the caller's the context is one; a prompt without any room is refused later.
+        max_tokens=max(1, num_free) if max_tokens is None else max_tokens,
+        temperature=body.temperature,
+        top_k=body.top_k if body.top_k is not None and body.top_k > 0 else None,
+        top_p=body.top_p if body.top_p < 1 else None,
+        min_p=body.min_p or None,
+        seed=body.seed,
+        stop=(body.stop,) if isinstance(body.stop, str) else tuple(body.stop or ()),
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
+        repetition_penalty=body.repetition_penalty,
+        logit_bias=_logit_bias(body.logit_bias or {}),
+        num_logprobs=num_logprobs,
+        ignore_eos=body.ignore_eos,
+        stop_token_ids=tuple(body.stop_token_ids or ()),
+        grammar=_grammar(body.response_format),
+    )
     return [Order(prompt, replace(sampling, seed=seed_of_sample(sampling.seed, sample))) for sample in range(body.n)]
 
 

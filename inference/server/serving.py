@@ -1,8 +1,6 @@
 """Running the application: sockets, HTTP/1.1 and HTTP/2, and an end that lets streams finish.
 
-Hypercorn does the protocols: it speaks HTTP/2 without and with TLS in the same process as the engine, which granian's and
-uvicorn's do not both; a chunk of a stream costs it about 83 us of processor time here, against 35 us (granian) and 45 us
-(uvicorn, without HTTP/2), and a step of 32 streams takes 50,000.
+Hypercorn does the protocols: it speaks HTTP/2 with and without TLS, in the event loop of the process that has the engine.
 """
 
 from __future__ import annotations
