@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import functools
 import logging
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +31,7 @@ from agentrt.inference.cpu.model import CpuModel
 from agentrt.inference.file_fields import Fields, read_json, shorten
 from agentrt.inference.gguf_file import GgufFile
 from agentrt.inference.models.llama_config import llama_config_from_gguf, llama_config_from_json
-from agentrt.inference.models.llama_tensors import GGUF_NAMES, SAFETENSORS_NAMES, check_llama
+from agentrt.inference.models.llama_tensors import GGUF_NAMES, SAFETENSORS_NAMES
 from agentrt.inference.tokenizer import Tokenizer
 from agentrt.inference.tokenizer_gguf import tokenizer_from_gguf
 from agentrt.inference.tokenizer_json import tokenizer_from_folder
@@ -97,16 +99,14 @@ def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:
         tokenizer = tokenizer_from_gguf(fields)
         _check_vocabulary(path, tokenizer, config.vocab_size)
         chat_template = chat_template_from_gguf(fields, tokenizer)
-        tied = file.shape(GGUF_NAMES.head) is None
-        check_llama(file, config, GGUF_NAMES, tied=tied)
         model: ForwardModel | CpuModel
         if dtype is None and _has_library():
             model = CpuModel(describe_llama(file, config))
         else:
-            import torch
-
+            torch = _import_torch()
             from agentrt.inference.models.llama_loading import load_llama
 
+            tied = file.shape(GGUF_NAMES.head) is None
             model = load_llama(file, config, GGUF_NAMES, tied=tied, dtype=dtype or torch.float32)
     return LoadedModel(
         model=model,
@@ -119,8 +119,7 @@ def _load_gguf(path: Path, dtype: torch.dtype | None) -> LoadedModel:
 
 
 def _load_folder(folder: Path, dtype: torch.dtype | None) -> LoadedModel:
-    import torch
-
+    torch = _import_torch()
     from agentrt.inference.models.llama_loading import load_llama
     from agentrt.inference.safetensors_folder import SafetensorsFolder
 
@@ -145,6 +144,15 @@ def _load_folder(folder: Path, dtype: torch.dtype | None) -> LoadedModel:
         architecture=architecture,
         max_context_tokens=config.max_context_tokens,
     )
+
+
+def _import_torch() -> ModuleType:
+    # Threads that spin while they wait starve the event loop and each other on a machine with few cores: a step took 3 to
+    # 24 times as long on two busy ones. OpenMP reads this when torch is loaded; a user's own setting wins.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    import torch
+
+    return torch
 
 
 @functools.cache

@@ -15,10 +15,7 @@ from rich.console import Console
 from agentrt.cli.exit_code import ExitCode
 from agentrt.config import RuntimeConfig
 from agentrt.errors import ConfigError, UsageError
-from agentrt.inference.async_engine import AsyncEngine
-from agentrt.inference.config import EngineConfig
-from agentrt.inference.engine import Engine
-from agentrt.inference.weights import load_model
+from agentrt.models.embedded import load_engine
 
 try:
     from agentrt.inference.server.access import Access
@@ -82,10 +79,8 @@ def read_api_key(path: Path | None) -> str | None:
 
 def load_served_model(name: str, path: Path, config: RuntimeConfig) -> ServedModel:
     """Load a model and make its engine."""
-    loaded = load_model(path)
-    engine_config = EngineConfig(kv_cache_bytes=config.kv_cache_bytes, num_threads=config.engine_threads)
-    engine = AsyncEngine(Engine(loaded.model, loaded.tokenizer, engine_config))
-    return ServedModel(name, engine, loaded.tokenizer, loaded.chat_template, int(time.time()))
+    loaded = load_engine(path, config)
+    return ServedModel(name, loaded.engine, loaded.model.tokenizer, loaded.model.chat_template, int(time.time()))
 
 
 def run_server(model: ServedModel, options: ServeOptions, console: Console | None) -> ExitCode:

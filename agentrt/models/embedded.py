@@ -12,12 +12,12 @@ is left to the caller's validation, as all of it is with other models.
 from __future__ import annotations
 
 import logging
-import os
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator
 from concurrent.futures import Future
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
@@ -40,7 +40,9 @@ _FINISH_REASONS: dict[str, FinishReason] = {"stop": "stop", "length": "length", 
 
 
 @dataclass(frozen=True, slots=True)
-class _Loaded:
+class LoadedEngine:
+    """A model and the engine that serves it."""
+
     model: LoadedModel
     engine: AsyncEngine
 
@@ -54,7 +56,7 @@ class EmbeddedModel:
         self._source = source
         self._config = config
         self._lock = threading.Lock()
-        self._loading: Future[_Loaded] | None = None
+        self._loading: Future[LoadedEngine] | None = None
         self._is_closed = False
 
     @property
@@ -107,7 +109,7 @@ class EmbeddedModel:
         if loading is not None and loading.exception() is None:
             await loading.result().engine.aclose()
 
-    async def _load(self) -> _Loaded:
+    async def _load(self) -> LoadedEngine:
         with self._lock:
             if self._is_closed:
                 raise self._closed_error()
@@ -124,11 +126,11 @@ class EmbeddedModel:
             await is_done.wait()
         return loading.result()
 
-    def _load_into(self, loading: Future[_Loaded]) -> None:
-        loaded: _Loaded | None = None
+    def _load_into(self, loading: Future[LoadedEngine]) -> None:
+        loaded: LoadedEngine | None = None
         failure: BaseException | None = None
         try:
-            loaded = _load(self._source, self._config)
+            loaded = load_engine(self._source.fetch(), self._config)
         except BaseException as error:
             failure = error
         with self._lock:
@@ -144,11 +146,8 @@ class EmbeddedModel:
         return EngineError(f"model {self.name!r} is closed")
 
 
-def _load(source: ModelSource, config: RuntimeConfig) -> _Loaded:
-    path = source.fetch()
-    # Threads that spin while they wait starve the event loop and each other on a machine with few cores: a step took 3 to
-    # 24 times as long on two busy ones. OpenMP reads this when torch is loaded; a user's own setting wins.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+def load_engine(path: Path, config: RuntimeConfig) -> LoadedEngine:
+    """Load a model's file or folder, and make an engine of what ``config`` allows. It blocks. Raises ModelFileError."""
     from agentrt.inference.async_engine import AsyncEngine
     from agentrt.inference.config import EngineConfig
     from agentrt.inference.engine import Engine
@@ -156,7 +155,7 @@ def _load(source: ModelSource, config: RuntimeConfig) -> _Loaded:
 
     engine_config = EngineConfig(kv_cache_bytes=config.kv_cache_bytes, num_threads=config.engine_threads)
     model = load_model(path)
-    return _Loaded(model, AsyncEngine(Engine(model.model, model.tokenizer, engine_config)))
+    return LoadedEngine(model, AsyncEngine(Engine(model.model, model.tokenizer, engine_config)))
 
 
 def _sampling_params(sampling: Sampling, num_free_tokens: int, name: str) -> SamplingParams:

@@ -7,12 +7,14 @@ import numpy as np
 from agentrt.inference.cpu.model import CpuDescription, CpuLayer, FileTensor
 from agentrt.inference.gguf_file import GgufFile
 from agentrt.inference.models.llama_config import LlamaConfig
-from agentrt.inference.models.llama_tensors import GGUF_NAMES
+from agentrt.inference.models.llama_tensors import GGUF_NAMES, check_llama
 
 
 def describe_llama(file: GgufFile, config: LlamaConfig) -> CpuDescription:
-    """Read all weights of a file whose tensors were checked."""
+    """Read all weights. Raises ModelFileError: a tensor is missing, of another shape, or not one of this architecture's."""
     names = GGUF_NAMES
+    tied = file.shape(names.head) is None
+    check_llama(file, config, names, tied=tied)
 
     def matrix(name: str, index: int = 0) -> FileTensor:
         return read_tensor(file, name.format(index))
@@ -44,7 +46,7 @@ def describe_llama(file: GgufFile, config: LlamaConfig) -> CpuDescription:
         ],
         embedding=matrix(names.embedding),
         norm=matrix(names.norm),
-        head=None if file.shape(names.head) is None else matrix(names.head),
+        head=None if tied else matrix(names.head),
         has_paired_rows=True,
     )
 
