@@ -48,28 +48,22 @@ def find_library() -> Path:
     Raises:
         EngineError: there is no compiler, it failed, or there is no place for what it makes.
     """
-    installed = SOURCES.parent / LIBRARY_NAME
-    if installed.exists():
-        return installed
-    compiler = find_compiler()
-    cached = _cached_library(compiler)
-    if not cached.exists():
+    place = _library_place()
+    if not place.exists():
         try:
-            build_library(cached, compiler)
+            build_library(place, find_compiler())
         except OSError as error:
             raise EngineError(
-                f"{cached.parent}: the compiled CPU engine cannot be kept there: {error.strerror or error}; make the "
+                f"{place.parent}: the compiled CPU engine cannot be kept there: {error.strerror or error}; make the "
                 "folder writable, or name another one in XDG_CACHE_HOME"
             ) from error
-    return cached
+    return place
 
 
 def needs_build() -> bool:
     """Return whether ``find_library`` would compile: there is a compiler, and nothing that it made before."""
-    if (SOURCES.parent / LIBRARY_NAME).exists():
-        return False
     try:
-        return not _cached_library(find_compiler()).exists()
+        return not _library_place().exists()
     except EngineError:
         return False
 
@@ -134,8 +128,10 @@ def _call(command: list[str]) -> None:
         )
 
 
-def _cached_library(compiler: str) -> Path:
-    return cache_folder() / f"{_fingerprint(compiler)}-{LIBRARY_NAME}"
+def _library_place() -> Path:
+    """Return where the library is: installed beside the sources, or where it was built or would be."""
+    installed = SOURCES.parent / LIBRARY_NAME
+    return installed if installed.exists() else cache_folder() / f"{_fingerprint(find_compiler())}-{LIBRARY_NAME}"
 
 
 @functools.cache
