@@ -189,7 +189,7 @@ class Engine:
             num_steps=self._num_steps,
             num_preemptions=self._scheduler.num_preemptions,
             num_computed_tokens=self._num_computed_tokens,
-            num_cached_tokens=self._cache.stats().num_hit_tokens,
+            num_cached_tokens=self._cache.num_hit_tokens,
             num_output_tokens=self._num_output_tokens,
         )
 

@@ -78,7 +78,8 @@ class KVCache:
         self._tables: dict[int, _Table] = {}
         self._copies: dict[int, BlockCopy] = {}
         self._num_queried_tokens = 0
-        self._num_hit_tokens = 0
+        self.num_hit_tokens = 0
+        """See ``CacheStats``."""
 
     @property
     def num_free_blocks(self) -> int:
@@ -254,7 +255,7 @@ class KVCache:
             num_used_blocks=num_used,
             num_pinned_blocks=self.prefixes.num_pinned,
             num_queried_tokens=self._num_queried_tokens,
-            num_hit_tokens=self._num_hit_tokens,
+            num_hit_tokens=self.num_hit_tokens,
             num_evictions=self.prefixes.num_evictions,
             num_broken_pins=self.prefixes.num_broken_pins,
         )
@@ -291,7 +292,7 @@ class KVCache:
         self.prefixes.hold(node)
         table.nodes.append(node)
         table.blocks.append(node.block)
-        self._num_hit_tokens += is_hit * self.block_size
+        self.num_hit_tokens += is_hit * self.block_size
 
     def _is_shared(self, block: int) -> bool:
         count = self._counts[block]
