@@ -1,5 +1,5 @@
-"""How fast the embedded engine is on the default model: decoding, time to first token, and what a step costs beyond the
-model.
+"""How fast the embedded engine is on the default model, computed by torch in float32: decoding, time to first token, and
+what a step costs beyond the model.
 
     python benchmarks/scripts/engine.py [--repeat 7] [--threads 2] [--tokens 48]
 
@@ -190,7 +190,7 @@ def main() -> None:
     machine = f"{platform.platform()}, {os.cpu_count()} cores, {capability}"
     print(f"python {sys.version.split()[0]}, torch {torch.__version__}, {machine}, commit {commit}")
     print(f"load average before: {os.getloadavg()[0]:.1f}; {MODEL}, float32, {arguments.threads} threads")
-    loaded = load_model(resolve(MODEL, RuntimeConfig.from_env()).fetch())
+    loaded = load_model(resolve(MODEL, RuntimeConfig.from_env()).fetch(), dtype=torch.float32)
     results = anyio.run(benchmark, loaded, arguments.threads, arguments.repeat, arguments.tokens)
     print(
         json.dumps(
